@@ -1,0 +1,23 @@
+"""One file per family; this table is where names come from."""
+
+from __future__ import annotations
+
+import difflib
+from importlib import import_module
+from types import ModuleType
+
+from rondel.errors import RondelError
+
+TABLE = {
+    "ppo": "rondel.algorithms.ppo",
+    "dqn": "rondel.algorithms.dqn",
+}
+
+
+def find(name: str) -> ModuleType:
+    """The module of an algorithm: it has a `Config` and a `make`."""
+    if name not in TABLE:
+        near = difflib.get_close_matches(name.lower(), TABLE, n=1, cutoff=0.4)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(TABLE)}."
+        raise RondelError(f"There is no algorithm named {name!r}; {hint}")
+    return import_module(TABLE[name])

@@ -1,0 +1,209 @@
+"""Deep Q-networks, with the usual improvements as fields.
+
+Mnih et al., Playing Atari with Deep Reinforcement Learning, arXiv 1312.5602; van Hasselt et al.,
+Deep Reinforcement Learning with Double Q-learning, arXiv 1509.06461; Wang et al., Dueling Network
+Architectures, arXiv 1511.06581; Schaul et al., Prioritized Experience Replay, arXiv 1511.05952.
+Rows of a batch are [n, ...].
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from rondel import nets, ops
+from rondel.errors import RondelError
+from rondel.memory.replay import TransitionBatch, Transitions, prioritised, uniform
+from rondel.ops import distributions
+from rondel.spaces import Discrete
+from rondel.types import Algorithm, Array, EnvSpec, Trajectory, Tree
+
+PAPER = "Playing Atari with Deep Reinforcement Learning, arXiv 1312.5602"
+
+
+@dataclass(frozen=True)
+class Config:
+    """What can be set."""
+
+    rollout: int = 8  # steps that each lane takes in a round
+    updates: int = 32  # gradient steps of a round
+    batch: int = 64  # transitions of a gradient step
+    capacity: int = 50_000  # transitions that memory holds
+    warmup: int = 1_000  # environment steps before the first gradient step
+    learning_rate: float = 5e-4  # Adam's step size
+    discount: float = 0.99  # worth of a reward one step later
+    n_step: int = 1  # rewards that are summed before bootstrapping
+    double: bool = True  # choose the next action by the online network, value it by the target
+    dueling: bool = False  # separate streams for state value and advantages
+    prioritised: bool = False  # draw by TD error instead of uniformly
+    priority_exponent: float = 0.6  # 0: uniform, 1: proportional to the TD error
+    importance_start: float = 0.4  # exponent of the importance weights at first; it grows to 1
+    importance_steps: int = 100_000  # environment steps over which it grows
+    target_every: int = 100  # gradient steps between updates of the target network
+    target_rate: float = 1.0  # how far the target moves then; below 1 it is a Polyak average
+    epsilon_start: float = 1.0  # share of random actions at first
+    epsilon_end: float = 0.05  # share of random actions in the end
+    epsilon_steps: int = 10_000  # environment steps in between
+    max_grad_norm: float = 10.0  # gradients beyond this norm are scaled down to it
+    hidden: tuple[int, ...] = (128, 128)  # widths of the hidden layers
+
+
+class State(NamedTuple):
+    params: Tree
+    target: Tree
+    opt_state: Tree
+    steps: Array  # environment steps so far, no further than the schedules need
+    updates: Array  # gradient steps since the target moved
+
+
+class Weights(NamedTuple):
+    params: Tree
+    epsilon: Array
+
+
+class Variables(NamedTuple):
+    params: Tree
+    target: Tree
+    importance: Array  # exponent of the importance weights
+
+
+def q_learning_target(reward: Array, discount: Array, next_q: Array, chooser: Array) -> Array:
+    """r + γ Q(s', argmax chooser(s')): plain with chooser = next_q, double with the online one."""
+    best = jax.nn.one_hot(chooser.argmax(-1), next_q.shape[-1])
+    return reward + discount * jnp.sum(next_q * best, -1)
+
+
+def importance_weights(ratio: Array, exponent: Array, valid: Array) -> Array:
+    """(N P)^-β, scaled so that the largest of the batch is 1."""
+    weight = jnp.where(valid, jnp.maximum(ratio, 1e-12) ** -exponent, 0.0)
+    return weight / jnp.maximum(weight.max(), 1e-12)
+
+
+def linear(start: float, end: float, steps: Array, horizon: int) -> Array:
+    """From start to end over `horizon` steps, then end."""
+    return start + (end - start) * jnp.minimum(steps / horizon, 1.0)
+
+
+def make(config: Config, spec: EnvSpec) -> Algorithm:
+    """DQN for an environment with discrete actions."""
+    if not isinstance(spec.action, Discrete):
+        raise RondelError(
+            f"DQN needs discrete actions, but those of {spec.id} are {spec.action}; ppo can do that."
+        )
+    n = spec.action.n
+    build = nets.dueling_mlp if config.dueling else nets.mlp
+    network = build(spec.observation, config.hidden, n, activation=jax.nn.relu)
+    optimiser = optax.chain(
+        optax.clip_by_global_norm(config.max_grad_norm), optax.adam(config.learning_rate)
+    )
+    warmup_rounds = math.ceil(config.warmup / (spec.lanes * config.rollout))
+    if config.prioritised:
+        memory = prioritised(
+            config.capacity, config.batch, config.updates, config.priority_exponent,
+            warmup_rounds=warmup_rounds, ahead=config.n_step,
+        )
+    else:
+        memory = uniform(
+            config.capacity, config.batch, config.updates,
+            warmup_rounds=warmup_rounds, ahead=config.n_step,
+        )
+
+    def q_values(params: Tree, obs: Tree) -> Array:
+        return distributions.masked(network.apply(params, obs), nets.mask_of(obs))
+
+    def init(key: Array) -> State:
+        params = network.init(key)
+        return State(params, params, optimiser.init(params), jnp.int32(0), jnp.int32(0))
+
+    def acting(state: State) -> Weights:
+        epsilon = linear(
+            config.epsilon_start, config.epsilon_end, state.steps, config.epsilon_steps
+        )
+        return Weights(state.params, epsilon)
+
+    def learning(state: State) -> Variables:
+        importance = linear(config.importance_start, 1.0, state.steps, config.importance_steps)
+        return Variables(state.params, state.target, importance)
+
+    def act(weights: Weights, carry: Tree, obs: Tree, keys: Array, explore: bool) -> tuple:
+        q = q_values(weights.params, obs)
+        greedy = q.argmax(-1).astype(jnp.int32)
+        if not explore:
+            return greedy, carry, ()
+        keys = jax.vmap(jax.random.split)(keys)
+        allowed = distributions.masked(jnp.zeros_like(q), nets.mask_of(obs))
+        anything = distributions.categorical(n).sample(allowed, keys[:, 0])
+        explores = jax.vmap(jax.random.uniform)(keys[:, 1]) < weights.epsilon
+        return jnp.where(explores, anything, greedy), carry, ()
+
+    def prepare(weights: Weights, tr: Trajectory) -> tuple[Transitions, Array]:
+        reward, discount, offset, valid = ops.n_step(
+            tr.reward, tr.terminated, tr.truncated, tr.valid, config.discount, config.n_step
+        )
+        rows = config.rollout
+        action = tr.action[:rows]
+        priority = jnp.ones_like(reward)
+        if config.prioritised:  # as the actor sees it, so that nothing is drawn blindly
+            q = q_values(weights.params, tr.obs)
+            taken = jnp.sum(q[:rows] * jax.nn.one_hot(action, n), -1)
+            ahead = jnp.take_along_axis(q.max(-1), jnp.arange(rows)[:, None] + offset, 0)
+            priority = jnp.abs(reward + discount * ahead - taken)
+        items = Transitions(tr.obs, action, reward, discount, offset, valid, priority)
+        steps = tr.valid[config.n_step - 1 :].sum(0)  # the overlap was counted last time
+        return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), items), steps
+
+    def absorb(state: State, steps: Array) -> State:
+        horizon = max(config.epsilon_steps, config.importance_steps)
+        return state._replace(steps=jnp.minimum(state.steps + steps.sum(), horizon))
+
+    def loss(params: Tree, variables: Variables, batch: TransitionBatch) -> tuple[Array, tuple]:
+        q = network.apply(params, batch.obs)
+        taken = jnp.sum(q * jax.nn.one_hot(batch.action, n), -1)
+        next_q = q_values(variables.target, batch.next_obs)
+        chooser = q_values(variables.params, batch.next_obs) if config.double else next_q
+        target = q_learning_target(batch.reward, batch.discount, next_q, chooser)
+        td = taken - jax.lax.stop_gradient(target)
+        weight = importance_weights(batch.ratio, variables.importance, batch.valid)
+        return ops.masked_mean(weight * optax.losses.huber_loss(td), batch.valid), (td, taken)
+
+    def gradient(variables: Variables, batch: TransitionBatch, key: Array) -> tuple:
+        del key
+        (value, (td, taken)), grads = jax.value_and_grad(loss, has_aux=True)(
+            variables.params, variables, batch
+        )
+        metrics = {
+            "loss/q": value,
+            "q": ops.masked_mean(taken, batch.valid),
+            "td_error": ops.masked_mean(jnp.abs(td), batch.valid),
+            "grad_norm": optax.global_norm(grads),
+        }
+        return grads, batch.valid.sum().astype(jnp.float32), jnp.abs(td), metrics
+
+    def update(state: State, grads: Tree) -> State:
+        changes, opt_state = optimiser.update(grads, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, changes)
+        updates = (state.updates + 1) % config.target_every
+        rate = jnp.where(updates == 0, config.target_rate, 0.0)
+        target = optax.incremental_update(params, state.target, rate)
+        return state._replace(params=params, target=target, opt_state=opt_state, updates=updates)
+
+    return Algorithm(
+        init=init,
+        acting=acting,
+        learning=learning,
+        absorb=absorb,
+        gradient=gradient,
+        update=update,
+        carry=lambda lane: (),
+        act=act,
+        prepare=prepare,
+        memory=memory,
+        rollout=config.rollout,
+        overlap=config.n_step - 1,
+        max_lag=None,
+    )

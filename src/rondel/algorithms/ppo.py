@@ -1,0 +1,180 @@
+"""Proximal policy optimisation.
+
+Schulman et al., Proximal Policy Optimization Algorithms, arXiv 1707.06347; advantages after
+Schulman et al., High-Dimensional Continuous Control Using Generalized Advantage Estimation, arXiv
+1506.02438. Two separate perceptrons for policy and value; rows of a minibatch are [n, ...].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from rondel import nets, ops
+from rondel.memory.rollout import rollout
+from rondel.ops import distributions
+from rondel.spaces import Box
+from rondel.types import Algorithm, Array, EnvSpec, Trajectory, Tree
+
+PAPER = "Proximal Policy Optimization Algorithms, arXiv 1707.06347"
+
+
+@dataclass(frozen=True)
+class Config:
+    """What can be set."""
+
+    rollout: int = 128  # steps that each lane takes in a round
+    epochs: int = 4  # passes over a round's rows
+    minibatches: int = 4  # pieces of a pass, one gradient step each
+    learning_rate: float = 1e-3  # Adam's step size
+    anneal_steps: int | None = None  # environment steps over which the step size falls to 0
+    discount: float = 0.99  # worth of a reward one step later
+    gae_lambda: float = 0.95  # 0: one-step advantages, 1: whole returns
+    clip: float = 0.2  # how far the probability ratio may move with profit
+    value_clip: float | None = None  # how far a value may move with profit
+    value_cost: float = 0.5  # weight of the value loss
+    entropy_cost: float = 0.0  # weight of the entropy bonus
+    normalise_advantage: bool = True  # zero mean and unit deviation in each minibatch
+    max_grad_norm: float = 0.5  # gradients beyond this norm are scaled down to it
+    target_kl: float | None = None  # skip the rest of a round's steps once beyond 1.5 times this
+    hidden: tuple[int, ...] = (64, 64)  # widths of the hidden layers
+
+
+class State(NamedTuple):
+    params: Tree
+    opt_state: Tree
+    steps: Array  # environment steps so far, no further than the annealing needs
+    stopped: Array  # beyond target_kl: no further updates in this round
+
+
+class Rows(NamedTuple):
+    """Items [b, T, ...] on their way to memory, minibatches [n, ...] when they come back."""
+
+    obs: Tree
+    action: Array
+    log_prob: Array  # of the action when it was taken
+    value: Array  # of obs, as the acting weights saw it
+    advantage: Array
+    valid: Array
+
+
+def clipped_surrogate(ratio: Array, advantage: Array, clip: float) -> Array:
+    """What the policy maximises: min(ρA, clip(ρ, 1-ε, 1+ε)A), equation 7."""
+    return jnp.minimum(ratio * advantage, jnp.clip(ratio, 1 - clip, 1 + clip) * advantage)
+
+
+def value_loss(value: Array, old_value: Array, target: Array, clip: float | None) -> Array:
+    """Half the squared error; with a clip, the worse of it and that of the clipped value."""
+    loss = 0.5 * (value - target) ** 2
+    if clip is None:
+        return loss
+    near = old_value + jnp.clip(value - old_value, -clip, clip)
+    return jnp.maximum(loss, 0.5 * (near - target) ** 2)
+
+
+def make(config: Config, spec: EnvSpec) -> Algorithm:
+    """PPO for an environment with discrete or continuous actions."""
+    dist = distributions.for_space(spec.action)
+    continuous = isinstance(spec.action, Box)
+    outputs = dist.size // 2 if continuous else dist.size
+    policy = nets.mlp(spec.observation, config.hidden, outputs, last_scale=0.01)
+    critic = nets.mlp(spec.observation, config.hidden, 1)
+    optimiser = optax.chain(
+        optax.clip_by_global_norm(config.max_grad_norm), optax.scale_by_adam(eps=1e-5)
+    )
+
+    def init(key: Array) -> State:
+        k_policy, k_critic = jax.random.split(key)
+        params = {"policy": policy.init(k_policy), "critic": critic.init(k_critic)}
+        if continuous:
+            params["log_std"] = jnp.zeros(outputs)
+        return State(params, optimiser.init(params), jnp.int32(0), jnp.bool_(False))
+
+    def pi(params: Tree, obs: Tree) -> Array:
+        out = policy.apply(params["policy"], obs)
+        if continuous:
+            return jnp.concatenate([out, jnp.broadcast_to(params["log_std"], out.shape)], -1)
+        return distributions.masked(out, nets.mask_of(obs))
+
+    def value_of(params: Tree, obs: Tree) -> Array:
+        return critic.apply(params["critic"], obs)[..., 0]
+
+    def act(params: Tree, carry: Tree, obs: Tree, keys: Array, explore: bool) -> tuple:
+        out = pi(params, obs)
+        action = dist.sample(out, keys) if explore else dist.mode(out)
+        return action, carry, dist.log_prob(out, action)
+
+    def prepare(params: Tree, tr: Trajectory) -> tuple[Rows, Array]:
+        value = value_of(params, tr.obs)
+        advantage = ops.gae(
+            tr.reward, value, tr.terminated, tr.truncated, tr.valid, config.discount, config.gae_lambda
+        )
+        obs = jax.tree.map(lambda x: x[:-1], tr.obs)
+        rows = Rows(obs, tr.action, tr.extras, value[:-1], advantage, tr.valid)
+        return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), rows), tr.valid.sum(0)
+
+    def absorb(state: State, steps: Array) -> State:
+        horizon = config.anneal_steps or 0
+        return state._replace(
+            steps=jnp.minimum(state.steps + steps.sum(), horizon), stopped=jnp.bool_(False)
+        )
+
+    def loss(params: Tree, rows: Rows) -> tuple[Array, dict[str, Array]]:
+        out = pi(params, rows.obs)
+        log_ratio = dist.log_prob(out, rows.action) - rows.log_prob
+        ratio = jnp.exp(log_ratio)
+        advantage = rows.advantage
+        if config.normalise_advantage:
+            advantage = ops.standardise(advantage, rows.valid)
+        mean = lambda x: ops.masked_mean(x, rows.valid)  # noqa: E731
+        policy_loss = -mean(clipped_surrogate(ratio, advantage, config.clip))
+        target = rows.value + rows.advantage
+        values = value_of(params, rows.obs)
+        critic_loss = mean(value_loss(values, rows.value, target, config.value_clip))
+        entropy = mean(dist.entropy(out))
+        total = policy_loss + config.value_cost * critic_loss - config.entropy_cost * entropy
+        return total, {
+            "loss/policy": policy_loss,
+            "loss/value": critic_loss,
+            "entropy": entropy,
+            "kl": mean(ratio - 1 - log_ratio),  # never negative, unlike -log_ratio
+            "clipped": mean((jnp.abs(ratio - 1) > config.clip).astype(jnp.float32)),
+        }
+
+    def gradient(params: Tree, rows: Rows, key: Array) -> tuple:
+        del key
+        grads, metrics = jax.grad(loss, has_aux=True)(params, rows)
+        metrics["grad_norm"] = optax.global_norm(grads)
+        return (grads, metrics["kl"]), rows.valid.sum().astype(jnp.float32), (), metrics
+
+    def update(state: State, grads_and_kl: tuple[Tree, Array]) -> State:
+        grads, kl = grads_and_kl
+        left = 1.0 - state.steps / config.anneal_steps if config.anneal_steps else 1.0
+        direction, opt_state = optimiser.update(grads, state.opt_state)
+        params = jax.tree.map(
+            lambda p, d: p - config.learning_rate * left * d, state.params, direction
+        )
+        if config.target_kl is None:
+            return state._replace(params=params, opt_state=opt_state)
+        stopped = state.stopped | (kl > 1.5 * config.target_kl)
+        new, old = (params, opt_state), (state.params, state.opt_state)
+        params, opt_state = jax.tree.map(lambda n, o: jnp.where(stopped, o, n), new, old)
+        return state._replace(params=params, opt_state=opt_state, stopped=stopped)
+
+    return Algorithm(
+        init=init,
+        acting=lambda state: state.params,
+        learning=lambda state: state.params,
+        absorb=absorb,
+        gradient=gradient,
+        update=update,
+        carry=lambda lane: (),
+        act=act,
+        prepare=prepare,
+        memory=rollout(config.epochs, config.minibatches),
+        rollout=config.rollout,
+    )

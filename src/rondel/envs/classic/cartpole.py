@@ -1,0 +1,65 @@
+"""CartPole-v1: keep a pole upright on a cart.
+
+Barto, Sutton, Anderson, "Neuronlike adaptive elements that can solve difficult learning control problems" (1983);
+the equations of motion are Florian's "Correct equations for the dynamics of the cart-pole system" (2005).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from rondel.envs.episodic import episodic
+from rondel.envs.threefry import uniform
+from rondel.spaces import Box, Discrete
+from rondel.types import Array, Env, EnvSpec
+
+GRAVITY, CART_MASS, POLE_MASS = 9.8, 1.0, 0.1
+HALF_POLE = 0.5  # m
+FORCE = 10.0
+SECONDS = 0.02  # between steps
+X_LIMIT, ANGLE_LIMIT = 2.4, math.radians(12)
+TOTAL_MASS = CART_MASS + POLE_MASS
+
+
+class Physics(NamedTuple):
+    x: Array  # [b]
+    x_speed: Array
+    angle: Array  # from upright
+    angle_speed: Array
+
+
+def make() -> Env:
+    """Two actions (left, right); +1 for each step until the pole falls or 500 steps are done."""
+    high = np.array([2 * X_LIMIT, np.inf, 2 * ANGLE_LIMIT, np.inf], np.float32)
+    spec = EnvSpec("jax:CartPole-v1", Box(-high, high), Discrete(2))
+    return episodic(spec, start, move, observe, time_limit=500)
+
+
+def start(keys: Array) -> Physics:
+    return Physics(*uniform(keys, 4, -0.05, 0.05))
+
+
+def move(physics: Physics, action: Array) -> tuple[Physics, Array, Array]:
+    x, x_speed, angle, angle_speed = physics
+    cos, sin = jnp.cos(angle), jnp.sin(angle)
+    push = jnp.where(action == 1, FORCE, -FORCE)
+    push = (push + POLE_MASS * HALF_POLE * angle_speed**2 * sin) / TOTAL_MASS
+    inertia = HALF_POLE * (4 / 3 - POLE_MASS * cos**2 / TOTAL_MASS)
+    angle_acceleration = (GRAVITY * sin - cos * push) / inertia
+    x_acceleration = push - POLE_MASS * HALF_POLE * angle_acceleration * cos / TOTAL_MASS
+    physics = Physics(
+        x + SECONDS * x_speed,
+        x_speed + SECONDS * x_acceleration,
+        angle + SECONDS * angle_speed,
+        angle_speed + SECONDS * angle_acceleration,
+    )
+    fallen = (jnp.abs(physics.x) > X_LIMIT) | (jnp.abs(physics.angle) > ANGLE_LIMIT)
+    return physics, jnp.ones_like(x), fallen
+
+
+def observe(physics: Physics) -> Array:
+    return jnp.stack(physics, axis=-1)

@@ -1,0 +1,38 @@
+"""MountainCarContinuous-v0: the mountain car with a pedal, and fuel that costs."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+
+from rondel.envs.classic.mountain_car import (
+    LEFT,
+    RIGHT,
+    SPEED_LIMIT,
+    Physics,
+    arrived,
+    observe,
+    roll,
+    start,
+)
+from rondel.envs.episodic import episodic
+from rondel.spaces import Box
+from rondel.types import Array, Env, EnvSpec
+
+POWER = 0.0015
+GOAL = 0.45
+
+
+def make() -> Env:
+    """One action in -1..1; minus a tenth of its square for each step, +100 at the goal; 999 steps at most."""
+    low, high = np.array([[LEFT, -SPEED_LIMIT], [RIGHT, SPEED_LIMIT]], np.float32)
+    pedal = np.ones(1, np.float32)
+    spec = EnvSpec("jax:MountainCarContinuous-v0", Box(low, high), Box(-pedal, pedal))
+    return episodic(spec, start, move, observe, time_limit=999)
+
+
+def move(physics: Physics, action: Array) -> tuple[Physics, Array, Array]:
+    pedal = action[:, 0]
+    physics = roll(physics, pedal * POWER)
+    there = arrived(physics, GOAL)
+    return physics, jnp.where(there, 100.0, 0.0) - 0.1 * pedal**2, there

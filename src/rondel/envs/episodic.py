@@ -1,0 +1,93 @@
+"""Episodes for any JAX task: a task is three functions, and all the rest is written here, once.
+
+`episodic` adds what every environment needs: time limits, the reset on the step after an episode's end (the
+timeline of `types.Step`), and the counts of return and length. It is the easy way to bring your own environment.
+
+Shapes: b lanes; a task's physics is any tree of arrays [b, ...], so the functions see all lanes at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rondel.types import Array, Env, EnvSpec, Step, Tree
+
+
+class Episode(NamedTuple):
+    """Where each of b lanes stands."""
+
+    physics: Tree  # [b, ...]: the task's own state
+    key: Array  # [b, 2] uint32: this episode's randomness; the second word counts the lane's episodes
+    length: Array  # [b] int32: steps of this episode
+    total: Array  # [b] float32: its rewards, summed
+    over: Array  # [b] bool: it has ended, so the next step resets
+
+
+def episodic(
+    spec: EnvSpec,
+    start: Callable[[Array], Tree],
+    move: Callable[[Tree, Array], tuple[Tree, Array, Array]],
+    observe: Callable[[Tree], Tree],
+    time_limit: int | None = None,
+) -> Env:
+    """An environment out of three functions over lanes.
+
+    start(keys[b]) -> physics: how an episode begins; `keys` are jax.random keys, one per lane and episode.
+    move(physics, action[b]) -> (physics, reward[b], terminated[b]): one step; the action is in the
+        environment's own units. A task with randomness of its own keeps a key in its physics.
+    observe(physics) -> obs[b]: what `spec.observation` describes.
+
+    After `time_limit` steps an episode is truncated, also where it terminates on that very step (as in Gymnasium).
+
+    >>> spec = EnvSpec("mine:walk", Box(-np.ones(1), np.ones(1)), Discrete(2))
+    >>> walk = episodic(
+    ...     spec,
+    ...     start=lambda keys: jax.vmap(jax.random.uniform)(keys),
+    ...     move=lambda x, action: (x + 0.1 * (2 * action - 1), -jnp.abs(x), jnp.abs(x) > 0.8),
+    ...     observe=lambda x: x[:, None],
+    ...     time_limit=100,
+    ... )
+    """
+    limit = np.iinfo(np.int32).max if time_limit is None else time_limit
+
+    def begin(key: Array) -> Tree:
+        return start(jax.random.wrap_key_data(key, impl="threefry2x32"))
+
+    def init(keys: Array) -> tuple[Episode, Step]:
+        key = jax.random.key_data(keys)
+        physics = begin(key)
+        length, total = jnp.zeros(len(key), jnp.int32), jnp.zeros(len(key), jnp.float32)
+        never = jnp.zeros(len(key), bool)
+        state = Episode(physics, key, length, total, over=never)
+        return state, Step(observe(physics), total, never, never, ~never, total, length)
+
+    def step(state: Episode, action: Array) -> tuple[Episode, Step]:
+        first = state.over
+        physics, reward, terminated = move(state.physics, jax.vmap(spec.action.to_env)(action))
+        key = state.key.at[:, 1].add(first.astype(jnp.uint32))
+        # a branch, since most steps end no episode and drawing a new start costs more than moving
+        physics = jax.lax.cond(
+            first.any(), lambda: _select(first, begin(key), physics), lambda: physics
+        )
+        reward = jnp.where(first, 0.0, reward).astype(jnp.float32)
+        total = jnp.where(first, 0.0, state.total + reward)
+        length = jnp.where(first, 0, state.length + 1)
+        terminated, truncated = terminated & ~first, length >= limit
+        state = Episode(physics, key, length, total, over=terminated | truncated)
+        return state, Step(observe(physics), reward, terminated, truncated, first, total, length)
+
+    return Env(spec, init, step)
+
+
+def _select(lanes: Array, chosen: Tree, other: Tree) -> Tree:
+    """`chosen` in the lanes that are True, `other` elsewhere."""
+
+    def pick(a: Array, b: Array) -> Array:
+        return jnp.where(lanes.reshape(-1, *(1,) * (b.ndim - 1)), a, b)
+
+    return jax.tree.map(pick, chosen, other)

@@ -1,0 +1,108 @@
+"""Gymnasium environments side by side in one process: a `HostEnv`.
+
+The loop over environments is written out flat, since with a quick environment every Python call in it is seen in
+the steps per second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rondel.envs.errors import EnvError
+from rondel.envs.gym.spaces import masked_writer, translator, writer
+from rondel.spaces import Discrete, zeros
+from rondel.types import EnvSpec, Step
+
+
+class Lanes:
+    """b environments of one kind, stepped one after the other. Every array that it returns is a fresh one.
+
+    `masked`: info["action_mask"] becomes a part of the observation. `first_lane` is the place of lane 0 among the
+    lanes of the whole run; only messages need it.
+    """
+
+    def __init__(
+        self, envs: Sequence[Any], spec: EnvSpec, masked: bool = False, first_lane: int = 0
+    ) -> None:
+        self.envs = list(envs)
+        self._spec, self._masked, self._first_lane = spec, masked, first_lane
+        space = self.envs[0].observation_space
+        self._write = masked_writer(space) if masked else writer(space)
+        self._translate = translator(self.envs[0].action_space)
+        self._seeds: list[int] = []
+        self._over: list[bool] = []
+        self._totals: list[float] = []
+        self._lengths: list[int] = []
+
+    def reset(self, seeds: Any) -> Step:
+        """Start an episode in every lane, lane i seeded with seeds[i]; its later ones go on from there."""
+        b, write, masked = len(self.envs), self._write, self._masked
+        self._seeds = [int(seed) for seed in seeds]
+        self._over, self._totals, self._lengths = [False] * b, [0.0] * b, [0] * b
+        stacked = zeros(self._spec.observation, b)
+        lane = 0
+        try:
+            for lane, env in enumerate(self.envs):
+                obs, info = env.reset(seed=self._seeds[lane])
+                write(stacked, lane, (obs, info) if masked else obs)
+        except Exception as error:
+            raise self._explain(error, lane, "reset()") from error
+        reward, first = np.zeros(b, np.float32), np.ones(b, bool)
+        return Step(stacked, reward, ~first, ~first, first, reward.copy(), np.zeros(b, np.int32))
+
+    def step(self, action: Any) -> Step:
+        """One step in every lane; a lane whose episode is over ignores its action and resets."""
+        b, write, masked = len(self.envs), self._write, self._masked
+        over, totals, lengths = self._over, self._totals, self._lengths
+        rewards, terminated, truncated = [0.0] * b, [False] * b, [False] * b
+        actions = self._translate(action)
+        if isinstance(self._spec.action, Discrete):
+            actions = actions.tolist()  # environments check and compare plain ints fastest
+        stacked = zeros(self._spec.observation, b)
+        first = np.array(over)
+        lane = 0
+        try:
+            for lane, env in enumerate(self.envs):
+                if over[lane]:
+                    obs, info = env.reset()
+                    totals[lane], lengths[lane], over[lane] = 0.0, 0, False
+                else:
+                    obs, reward, ended, cut, info = env.step(actions[lane])
+                    rewards[lane], terminated[lane], truncated[lane] = reward, ended, cut
+                    totals[lane] += reward
+                    lengths[lane] += 1
+                    over[lane] = ended or cut
+                write(stacked, lane, (obs, info) if masked else obs)
+        except Exception as error:
+            call = "reset()" if first[lane] else f"step({actions[lane]!r})"
+            raise self._explain(error, lane, call) from error
+        return Step(
+            stacked,
+            np.array(rewards, np.float32),
+            np.array(terminated, bool),
+            np.array(truncated, bool),
+            first,
+            np.array(totals, np.float32),
+            np.array(lengths, np.int32),
+        )
+
+    def close(self) -> None:
+        """Close every environment, also when one of them fails to."""
+        failure = None
+        for env in self.envs:
+            try:
+                env.close()
+            except Exception as error:
+                failure = error
+        if failure is not None:
+            raise EnvError(f"{self._spec.id} failed to close: {failure}") from failure
+
+    def _explain(self, error: Exception, lane: int, call: str) -> EnvError:
+        return EnvError(
+            f"{self._spec.id} raised {type(error).__name__} in {call}: {error} "
+            f"(lane {self._first_lane + lane}, seed {self._seeds[lane]}, "
+            f"after {self._lengths[lane]} steps of its episode)"
+        )

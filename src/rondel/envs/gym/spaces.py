@@ -1,0 +1,126 @@
+"""Gymnasium's spaces in Rondel's terms, and values across the border in both directions.
+
+Inside Rondel numbers are 32 bits wide at most, choices count from 0 and flags are int8. `observation_spec` and
+`action_spec` say what a space becomes, `writer` brings observations in, `translator` brings actions out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import setitem
+from typing import Any, TypeAlias
+
+import numpy as np
+from gymnasium import spaces as gym_spaces
+
+from rondel.errors import RondelError
+from rondel.spaces import MASK, Box, Discrete, MultiBinary, MultiDiscrete, Space
+
+Writer: TypeAlias = Callable[[Any, int, Any], None]
+
+_NARROW = {"float64": "float32", "float16": "float32", "int64": "int32", "uint64": "uint32"}
+
+
+def observation_spec(space: Any, env: str) -> Space:
+    """What observations of this Gymnasium space look like inside Rondel; `env` is named where it can't be."""
+    match space:
+        case gym_spaces.Box() if space.dtype == np.bool_:
+            return MultiBinary(space.shape)
+        case gym_spaces.Box():
+            dtype = _NARROW.get(space.dtype.name, space.dtype.name)
+            return Box(_bound(space.low, dtype), _bound(space.high, dtype), dtype)
+        case gym_spaces.Discrete():
+            return Discrete(int(space.n), int(space.start))
+        case gym_spaces.MultiDiscrete():
+            return MultiDiscrete(tuple(space.nvec.reshape(-1).tolist()))
+        case gym_spaces.MultiBinary():
+            return MultiBinary(tuple(space.shape))
+        case gym_spaces.Dict():
+            spec = {name: observation_spec(part, env) for name, part in space.items()}
+            # however the environment describes its mask, here it is flags
+            return spec | {MASK: MultiBinary(space[MASK].shape)} if MASK in spec else spec
+        case gym_spaces.Tuple():
+            return tuple(observation_spec(part, env) for part in space)
+    raise RondelError(
+        f"{env} observes a {type(space).__name__} space ({space}), which has no arrays of one shape; "
+        "supported are Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple of these. "
+        "A gymnasium.ObservationWrapper can convert it."
+    )
+
+
+def action_spec(space: Any, env: str) -> Space:
+    """What actions of this Gymnasium space look like inside Rondel; `env` is named where it can't be."""
+    if isinstance(space, gym_spaces.Box | gym_spaces.Discrete | gym_spaces.MultiDiscrete):
+        return observation_spec(space, env)
+    raise RondelError(
+        f"{env} acts in a {type(space).__name__} space ({space}); supported are Discrete, "
+        "MultiDiscrete and Box. A gymnasium.ActionWrapper can convert it."
+    )
+
+
+def with_mask(observation: Space, action: Space, env: str) -> Space:
+    """An observation with, beside it, a flag for each choice of the action (of all entries, one after the other)."""
+    if isinstance(action, Box):
+        raise RondelError(f"{env} gives an action mask, but its action is a Box: there is no choice.")
+    choices = action.n if isinstance(action, Discrete) else sum(action.n)
+    return {"observation": observation, MASK: MultiBinary((choices,))}
+
+
+def writer(space: Any) -> Writer:
+    """`write(out, lane, obs)` puts one lane's observation into row `lane` of a tree of arrays [b, ...]."""
+    parts: list[tuple[Any, Writer]]
+    match space:
+        case gym_spaces.Discrete(start=start) if start != 0:
+            return lambda out, lane, obs: setitem(out, lane, obs - start)
+        case gym_spaces.MultiDiscrete(start=start):
+            return lambda out, lane, obs: setitem(out, lane, (obs - start).reshape(-1))
+        case gym_spaces.Dict():
+            parts = [(name, writer(part)) for name, part in space.items()]
+        case gym_spaces.Tuple():
+            parts = [(place, writer(part)) for place, part in enumerate(space)]
+        case _:
+            return setitem
+
+    def write(out: Any, lane: int, obs: Any) -> None:
+        for name, write_part in parts:
+            write_part(out[name], lane, obs[name])
+
+    return write
+
+
+def masked_writer(space: Any) -> Writer:
+    """The writer for (obs, info) pairs, where `info` holds the mask."""
+    write_obs = writer(space)
+
+    def write(out: Any, lane: int, seen: Any) -> None:
+        obs, info = seen
+        write_obs(out["observation"], lane, obs)
+        mask = info[MASK]
+        # that of a MultiDiscrete action is a tuple of arrays
+        out[MASK][lane] = np.concatenate(mask) if isinstance(mask, tuple) else mask
+
+    return write
+
+
+def translator(space: Any) -> Callable[[Any], Any]:
+    """`translate(action)`: from what policies say, [b, ...], to fresh values [b, ...] in the environment's units."""
+    match space:
+        case gym_spaces.Discrete(start=start):
+            return lambda action: action + start
+        case gym_spaces.MultiDiscrete(start=start, dtype=dtype):
+            return lambda action: (action.reshape(-1, *start.shape) + start).astype(dtype)
+    # scaled in the environment's own precision: rounded to 32 bits, 0.1 would lie beyond a bound of 0.1
+    box = Box(space.low, space.high, space.dtype.name)
+    wide = np.result_type(space.dtype, np.float32)
+    ends = np.stack([np.full(space.shape, end, wide) for end in (-1.0, 1.0)])
+    scaled = box.to_env(ends)
+    if (scaled[0] >= space.low).all() and (scaled[1] <= space.high).all():
+        return lambda action: box.to_env(action.astype(wide))
+    return lambda action: box.to_env(action.astype(wide)).clip(space.low, space.high)
+
+
+def _bound(bound: Any, dtype: str) -> Any:
+    if np.issubdtype(dtype, np.integer):
+        bound = bound.clip(np.iinfo(dtype).min, np.iinfo(dtype).max)
+    with np.errstate(over="ignore"):  # 1e308 becomes infinity, which is what it means
+        return bound.astype(dtype)

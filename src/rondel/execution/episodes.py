@@ -1,0 +1,60 @@
+"""Finished episodes: in the order round, step, lane, whatever the plan."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from rondel.execution.experience import Outcome
+from rondel.types import Array
+
+WINDOW = 100
+
+
+class Recent(NamedTuple):
+    """The last 100 finished episodes, as rings that `count` points into."""
+
+    returns: Array  # [100]
+    lengths: Array  # [100]
+    count: Array  # () int32: episodes so far
+
+
+def none_yet() -> Recent:
+    """Before the first episode has ended."""
+    return Recent(jnp.zeros(WINDOW), jnp.zeros(WINDOW, jnp.int32), jnp.int32(0))
+
+
+def push(recent: Recent, outcome: Outcome) -> Recent:
+    """Take in the episodes that ended in a round; outcomes are [b, T]."""
+    done, returns, lengths = (
+        x.T.reshape(-1) for x in (outcome.done, outcome.episode_return, outcome.episode_length)
+    )
+    nth = jnp.cumsum(done)
+    newest = done & (nth > nth[-1] - WINDOW)  # each slot is written once
+    slot = jnp.where(newest, (recent.count + nth - 1) % WINDOW, WINDOW)
+    return Recent(
+        recent.returns.at[slot].set(returns, mode="drop"),
+        recent.lengths.at[slot].set(lengths, mode="drop"),
+        recent.count + nth[-1].astype(jnp.int32),
+    )
+
+
+def mean_return(recent: Recent) -> Array:
+    """Mean over the window; -inf until it is full, so that no lucky start passes for success."""
+    return jnp.where(recent.count >= WINDOW, jnp.mean(recent.returns), -jnp.inf)
+
+
+def means(recent: Recent) -> tuple[float, float] | None:
+    """Mean return and length of the episodes in the window; None before the first."""
+    n = min(int(recent.count), WINDOW)
+    if n == 0:
+        return None
+    return float(np.mean(recent.returns[:n])), float(np.mean(recent.lengths[:n]))
+
+
+def finished(outcome: Outcome) -> tuple[np.ndarray, np.ndarray]:
+    """Returns and lengths of the episodes that ended in a round, in order."""
+    done = np.asarray(outcome.done).T
+    return np.asarray(outcome.episode_return).T[done], np.asarray(outcome.episode_length).T[done]

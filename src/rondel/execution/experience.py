@@ -1,0 +1,222 @@
+"""The stages env and policy: from weights to a round's items.
+
+All that lasts between rounds is lane-major [b, ...]; inside a round rows are time-major [T, b].
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from rondel.execution.keys import Purpose, fold, per_lane, root
+from rondel.execution.task import Task, blocked, time_major
+from rondel.types import Algorithm, Array, Step, Trajectory, Tree
+
+
+class Row(NamedTuple):
+    """What one step leaves behind [b, ...]."""
+
+    obs: Tree
+    first: Array
+    action: Array
+    reward: Array
+    terminated: Array
+    truncated: Array
+    valid: Array
+    extras: Tree
+    carry: Tree  # before acting
+
+
+class Lanes(NamedTuple):
+    """What the policy stage keeps of its lanes between rounds."""
+
+    carry: Tree  # [b, ...]
+    tail: Row  # [b, O, ...]: the last rows of the round before
+
+
+class Outcome(NamedTuple):
+    """What a step gave besides the next observation [b, T]."""
+
+    done: Array
+    episode_return: Array
+    episode_length: Array
+    valid: Array
+
+
+class Produced(NamedTuple):
+    """A round's experience [b, ...]."""
+
+    items: Tree
+    summary: Tree
+    outcome: Outcome
+
+
+def act(
+    algorithm: Algorithm, weights: Tree, carry: Tree, obs: Tree, first: Array, keys: Array,
+    lane: Array, explore: bool = True,
+) -> tuple[Array, Tree, Tree, Tree]:
+    """One action per lane -> (action, next carry, extras, carry as it was before acting).
+
+    An episode begins with a new carry: `first` says where.
+    """
+    carry = where_lane(first, algorithm.carry(lane), carry)
+    action, after, extras = algorithm.act(weights, carry, obs, keys, explore)
+    return action, after, extras, carry
+
+
+def where_lane(condition: Array, yes: Tree, no: Tree) -> Tree:
+    """Choose per lane; `condition` is [b]."""
+
+    def choose(y: Array, n: Array) -> Array:
+        return jnp.where(condition.reshape(-1, *[1] * (n.ndim - 1)), y, n)
+
+    return jax.tree.map(choose, yes, no)
+
+
+def act_keys(task: Task, round: Array, lane: Array) -> Array:
+    """The keys of a round's actions [T, b], made at once: many small calls cost more."""
+    key = fold(root(task.seed), Purpose.ACT, round)
+    at = jax.vmap(lambda t: per_lane(jax.random.fold_in(key, t), lane))
+    return at(jnp.arange(task.algorithm.rollout))
+
+
+def begin(task: Task, weights: Tree, carry: Tree, round: Array, lane: Array) -> Tree:
+    """The carry at a round's start."""
+    keys = per_lane(fold(root(task.seed), Purpose.START, round), lane)
+    return task.algorithm.start(weights, carry, keys, lane)
+
+
+def row_of(before: Step, action: Array, extras: Tree, carry: Tree, after: Step) -> Row:
+    """The row of the step from `before` to `after`."""
+    return Row(
+        before.obs, before.first, action, after.reward, after.terminated, after.truncated,
+        ~after.first, extras, carry,
+    )
+
+
+def outcome_of(after: Step) -> Outcome:
+    """What the driver counts."""
+    done = after.terminated | after.truncated
+    return Outcome(done, after.episode_return, after.episode_length, ~after.first)
+
+
+def finish(
+    task: Task, weights: Tree, tail: Row, rows: Row, last: Step, lane: Array
+) -> tuple[Tree, Tree, Row]:
+    """A block's rows [T, G] as (items [G, ...], summary [G, ...], next tail [G, O, ...])."""
+    overlap = task.algorithm.overlap
+    rows = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), time_major(tail), rows)
+    ends_with = lambda xs, x: jnp.concatenate([xs, x[None]])  # noqa: E731
+    trajectory = Trajectory(
+        obs=jax.tree.map(ends_with, rows.obs, last.obs),
+        first=ends_with(rows.first, last.first),
+        carry=jax.tree.map(lambda x: x[0], rows.carry),
+        lane=lane,
+        **{f: getattr(rows, f) for f in _FIELDS},
+    )
+    items, summary = task.algorithm.prepare(weights, trajectory)
+    tail = jax.tree.map(lambda x: x[x.shape[0] - overlap :], rows)
+    return items, summary, time_major(tail)
+
+
+_FIELDS = ("action", "reward", "terminated", "truncated", "valid", "extras")
+
+
+def row_like(task: Task, weights: Tree, step: Step, lane: Array) -> Row:
+    """Shapes and types of the row that a step leaves behind."""
+
+    def one_row(weights: Tree, step: Step, lane: Array) -> Row:
+        action, _, extras, carry = act(
+            task.algorithm,
+            weights,
+            task.algorithm.carry(lane),
+            step.obs,
+            step.first,
+            per_lane(root(task.seed), lane),
+            lane,
+        )
+        return row_of(step, action, extras, carry, step)
+
+    return jax.eval_shape(one_row, weights, step, lane)
+
+
+def first_lanes(task: Task, weights: Tree, step: Step, lane: Array) -> Lanes:
+    """The policy's lanes before round 0: new carries, and a tail of rows that don't count."""
+    shape = (lane.shape[0], task.algorithm.overlap)
+    like = row_like(task, weights, step, lane)
+    tail = jax.tree.map(lambda x: jnp.zeros((*shape, *x.shape[1:]), x.dtype), like)
+    return Lanes(task.algorithm.carry(lane), tail)
+
+
+def items_like(task: Task, weights: Tree, step: Step, lane: Array) -> Tree:
+    """Shapes and types of a round's items [b, ...]."""
+
+    def one_round(weights: Tree, step: Step, lane: Array) -> Tree:
+        lanes = first_lanes(task, weights, step, lane)
+        like = row_like(task, weights, step, lane)
+        rows = jax.tree.map(lambda x: jnp.zeros((task.algorithm.rollout, *x.shape), x.dtype), like)
+        return finish_blocks(task, weights, lanes.tail, rows, step, lane)[0]
+
+    return jax.eval_shape(one_round, weights, step, lane)
+
+
+def roll(
+    task: Task, weights: Tree, env_state: Tree, step: Step, lanes: Lanes, lane: Array, round: Array
+) -> tuple[Tree, Step, Lanes, Produced]:
+    """A round of a traceable environment, env and policy in one scan per block of lanes."""
+    env_step = task.env.step  # type: ignore[union-attr]
+
+    def one_block(weights: Tree, env_state: Tree, step: Step, lanes: Lanes, lane: Array) -> tuple:
+        def one_step(state: tuple, keys: Array) -> tuple:
+            env_state, step, carry = state
+            action, after, extras, carry = act(
+                task.algorithm, weights, carry, step.obs, step.first, keys, lane
+            )
+            env_state, next_step = env_step(env_state, action)
+            row = row_of(step, action, extras, carry, next_step)
+            return (env_state, next_step, after), (row, outcome_of(next_step))
+
+        carry = begin(task, weights, lanes.carry, round, lane)
+        keys = act_keys(task, round, lane)
+        (env_state, step, carry), (rows, outcome) = lax.scan(one_step, (env_state, step, carry), keys)
+        items, summary, tail = finish(task, weights, lanes.tail, rows, step, lane)
+        produced = Produced(items, summary, time_major(outcome))
+        return env_state, step, Lanes(carry, tail), produced
+
+    return blocked(one_block, task.block)(weights, env_state, step, lanes, lane)
+
+
+def finish_blocks(
+    task: Task, weights: Tree, tail: Row, rows: Row, last: Step, lane: Array
+) -> tuple[Tree, Tree, Row]:
+    """`finish` for rows [T, b] of any number of lanes, block by block."""
+
+    def one_block(weights: Tree, tail: Row, rows: Row, last: Step, lane: Array) -> tuple:
+        return finish(task, weights, tail, time_major(rows), last, lane)
+
+    return blocked(one_block, task.block)(weights, tail, time_major(rows), last, lane)
+
+
+def act_blocks(
+    task: Task, weights: Tree, carry: Tree, obs: Tree, first: Array, keys: Array, lane: Array
+) -> tuple[Array, Tree, Tree, Tree]:
+    """`act` for any number of lanes, block by block; `keys` as key data [b, 2]."""
+
+    def one_block(weights: Tree, *per_lane: Tree) -> tuple:
+        carry, obs, first, keys, lane = per_lane
+        keys = jax.random.wrap_key_data(keys, impl="threefry2x32")
+        return act(task.algorithm, weights, carry, obs, first, keys, lane)
+
+    return blocked(one_block, task.block)(weights, carry, obs, first, keys, lane)
+
+
+def first_step(task: Task, lane: Array) -> tuple[Tree, Step]:
+    """Start the lanes of a traceable environment."""
+    keys = per_lane(fold(root(task.seed), Purpose.ENV), lane)
+    init = task.env.init  # type: ignore[union-attr]
+    return blocked(lambda _, keys: init(keys), task.block)((), keys)
+
+

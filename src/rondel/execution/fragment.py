@@ -1,0 +1,186 @@
+"""A fragment: neighbouring stages of the ring in one place, with their states.
+
+A fragment answers the few requests that the loop makes. Each request is one XLA program, but for
+`produce` over a host environment, which is a Python loop around one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+
+from rondel.execution import experience, fused, learning
+from rondel.execution.episodes import Recent
+from rondel.execution.experience import Lanes, Produced
+from rondel.execution.keys import Purpose, lane_seeds
+from rondel.execution.task import Task, to_device
+from rondel.types import Env, HostEnv, Step, Tree
+
+STAGES = ("env", "policy", "memory", "gradient", "update")
+
+
+class Fragment:
+    """The states of some stages, and what can be asked of them."""
+
+    def __init__(self, task: Task, stages: Collection[str] = STAGES) -> None:
+        self.task = task
+        self.stages = tuple(stages)
+        self.lane = np.arange(task.lanes, dtype=np.int32)
+        self.learner: Tree = ()
+        self.memory: Tree = ()
+        self.env: Tree = ()
+        self.step: Step | None = None
+        self.lanes: Lanes | None = None
+        self.host: HostEnv | None = None
+        self._ticket: Tree = ()
+        self._jit()
+
+    def _jit(self) -> None:
+        task, algorithm = self.task, self.task.algorithm
+        # Only memory is donated: everything else may have been handed out.
+        self._roll = jax.jit(partial(experience.roll, task))
+        self._begin = jax.jit(partial(experience.begin, task))
+        self._keys = jax.jit(lambda r, lane: jax.random.key_data(experience.act_keys(task, r, lane)))
+        self._act = jax.jit(partial(experience.act_blocks, task))
+        self._finish = jax.jit(partial(experience.finish_blocks, task))
+        self._add = jax.jit(partial(learning.add, task), donate_argnums=0)
+        self._draw = jax.jit(partial(learning.draw, task))
+        self._rank = jax.jit(algorithm.memory.rank, donate_argnums=0)
+        self._gradient = jax.jit(partial(learning.gradient, task))
+        self._learn = jax.jit(partial(learning.learn, task), donate_argnums=1)
+        self._acting = jax.jit(algorithm.acting)
+        self._learning = jax.jit(algorithm.learning)
+        self._absorb = jax.jit(algorithm.absorb)
+        self._update = jax.jit(algorithm.update)
+        self._advance = fused.program(task)
+
+    # env
+
+    def start_env(self, resets: int = 0) -> Step:
+        """Begin an episode in every lane; `resets` counts the times that a run was resumed."""
+        task = self.task
+        if isinstance(task.env, Env):
+            self.env, self.step = jax.jit(partial(experience.first_step, task))(self.lane)
+        else:
+            self.host = self.host or task.env.make(task.lanes)
+            self.step = self.host.reset(lane_seeds(task.seed, Purpose.ENV, task.lanes, resets))
+        return self.step
+
+    # policy
+
+    def start_policy(self, weights: Tree, step: Step) -> Tree:
+        """New lanes; returns what the items of a round will look like."""
+        task = self.task
+        self.lanes = jax.jit(partial(experience.first_lanes, task))(weights, step, self.lane)
+        return experience.items_like(task, weights, step, self.lane)
+
+    def produce(self, weights: Tree, round: int) -> Produced:
+        """A round's experience with these weights."""
+        if self.host is not None:
+            return self._produce_on_host(self.host, weights, round)
+        self.env, self.step, self.lanes, produced = self._roll(
+            weights, self.env, self.step, self.lanes, self.lane, round
+        )
+        return produced
+
+    def _produce_on_host(self, env: HostEnv, weights: Tree, round: int) -> Produced:
+        assert self.step is not None
+        assert self.lanes is not None
+        step, carry = self.step, self._begin(weights, self.lanes.carry, round, self.lane)
+        keys = np.asarray(self._keys(round, self.lane))
+        rows, outcomes = [], []
+        for t in range(self.task.algorithm.rollout):
+            seen = to_device((step.obs, step.first))
+            action, after, extras, carry = self._act(weights, carry, *seen, keys[t], self.lane)
+            next_step = env.step(np.asarray(action))
+            rows.append(experience.row_of(step, action, extras, carry, next_step))
+            outcomes.append(experience.outcome_of(next_step))
+            step, carry = next_step, after
+        items, summary, tail = self._finish(
+            weights, self.lanes.tail, stack(rows), to_device(step), self.lane
+        )
+        self.step, self.lanes = step, Lanes(carry, tail)
+        return Produced(items, summary, jax.tree.map(np.transpose, stack(outcomes)))
+
+    # memory
+
+    def start_memory(self, items_like: Tree) -> None:
+        """An empty memory for such items."""
+        init = self.task.algorithm.memory.init
+        self.memory = jax.jit(lambda: init(items_like, 1))()
+
+    def add(self, items: Tree, round: int) -> None:
+        """Put a round's items into memory."""
+        self.memory = self._add(self.memory, items, round)
+
+    def draw(self, round: int, j: int) -> Tree:
+        """The j-th batch of the round; its ticket stays here."""
+        batch, self._ticket = self._draw(self.memory, round, j)
+        return batch
+
+    def rank(self, feedback: Tree) -> None:
+        """What the learner found about the batch drawn last."""
+        self.memory = self._rank(self.memory, self._ticket, feedback)
+
+    # gradient
+
+    def gradient(self, variables: Tree, batch: Tree, round: int, j: int) -> Any:
+        """(grads, weight, feedback, metrics) of a batch."""
+        return self._gradient(variables, batch, round, j)
+
+    # update
+
+    def start_update(self) -> None:
+        """The learner's first state."""
+        self.learner = jax.jit(partial(learning.init, self.task))()
+
+    def absorb(self, summary: Tree) -> None:
+        """What the round's lanes report to the learner."""
+        self.learner = self._absorb(self.learner, summary)
+
+    def update(self, grads: Tree) -> None:
+        """One step of the optimiser."""
+        self.learner = self._update(self.learner, grads)
+
+    def learning(self) -> Tree:
+        """What a gradient needs to know of the learner."""
+        return self._learning(self.learner)
+
+    def acting(self) -> Tree:
+        """What the policy needs to know of the learner."""
+        return self._acting(self.learner)
+
+    # memory, gradient and update together
+
+    def learn(self, round: int) -> dict[str, Any]:
+        """All draws of a round in one program."""
+        self.learner, self.memory, metrics = self._learn(self.learner, self.memory, round)
+        return metrics
+
+    # all stages over a traceable environment together
+
+    def advance(
+        self, recent: Recent, round: int, rounds: int, steps_left: int, until_return: float
+    ) -> tuple[Recent, list[fused.Round]]:
+        """Up to `rounds` rounds in one program; see `fused`."""
+        state = fused.State(self.learner, self.env, self.step, self.lanes, recent)
+        state, self.memory, reports, n = self._advance(
+            state, self.memory, self.lane, round, rounds, steps_left, until_return
+        )
+        self.learner, self.env, self.step, self.lanes, recent = state
+        reports = jax.tree.map(np.asarray, reports)
+        return recent, [jax.tree.map(lambda x, i=i: x[i], reports) for i in range(int(n))]
+
+    def close(self) -> None:
+        """Free what the environment holds."""
+        if self.host is not None:
+            self.host.close()
+
+
+def stack(trees: list[Any]) -> Any:
+    """Trees of one shape, stacked along a new first axis in fresh host memory."""
+    return jax.tree.map(lambda *xs: np.stack(xs), *trees)

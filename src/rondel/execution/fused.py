@@ -1,0 +1,100 @@
+"""The whole ring over a traceable environment as one XLA program.
+
+The program runs a traced number of rounds and stops by itself at the round that reaches a limit,
+so the numbers don't depend on how many rounds a call is asked for.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from rondel.execution import experience, learning
+from rondel.execution.episodes import Recent, mean_return, push
+from rondel.execution.experience import Lanes, Outcome
+from rondel.execution.task import Task
+from rondel.types import Array, Step, Tree
+
+
+_ROWS = 2**18  # reports of a call are held until it ends: about this many rows of outcomes
+
+
+def capacity(task: Task) -> int:
+    """How many rounds a call can report on."""
+    return max(1, min(64, _ROWS // (task.lanes * task.algorithm.rollout)))
+
+
+class State(NamedTuple):
+    """All that lasts from round to round, but for memory."""
+
+    learner: Tree
+    env: Tree
+    step: Step
+    lanes: Lanes
+    recent: Recent
+
+
+class Round(NamedTuple):
+    """What a round has to report; stacked [n, ...] when several come at once."""
+
+    outcome: Outcome  # [B, T]
+    metrics: dict[str, Array]
+
+
+def one_round(
+    task: Task, state: State, memory: Tree, lane: Array, round: Array
+) -> tuple[State, Tree, Round]:
+    """Produce, add, absorb, learn."""
+    weights = task.algorithm.acting(state.learner)
+    env, step, lanes, produced = experience.roll(
+        task, weights, state.env, state.step, state.lanes, lane, round
+    )
+    memory = learning.add(task, memory, produced.items, round)
+    learner = task.algorithm.absorb(state.learner, produced.summary)
+    learner, memory, metrics = learning.learn(task, learner, memory, round)
+    recent = push(state.recent, produced.outcome)
+    state = State(learner, env, step, lanes, recent)
+    return state, memory, Round(produced.outcome, metrics)
+
+
+def program(task: Task) -> Any:
+    """`advance(state, memory, lane, round, rounds, steps_left, until_return)`, jitted.
+
+    It runs at most `rounds`, no more than `capacity`, and returns (state, memory, reports
+    [capacity, ...], how many rounds it ran).
+    """
+
+    def advance(
+        state: State,
+        memory: Tree,
+        lane: Array,
+        round: Array,
+        rounds: Array,
+        steps_left: Array,
+        until_return: Array,
+    ) -> tuple[State, Tree, Round, Array]:
+        step = partial(one_round, task)
+        like = jax.eval_shape(step, state, memory, lane, round)[2]
+        reports = jax.tree.map(lambda x: jnp.zeros((capacity(task), *x.shape), x.dtype), like)
+
+        def goes_on(loop: tuple) -> Array:
+            state, _, _, i, steps, finite = loop
+            unsolved = mean_return(state.recent) < until_return
+            return (i < rounds) & (steps < steps_left) & finite & unsolved
+
+        def body(loop: tuple) -> tuple:
+            state, memory, reports, i, steps, _ = loop
+            state, memory, report = step(state, memory, lane, round + i)
+            finite = jnp.stack([jnp.isfinite(m) for m in report.metrics.values()]).all()
+            reports = jax.tree.map(lambda all_, one: all_.at[i].set(one), reports, report)
+            return state, memory, reports, i + 1, steps + report.outcome.valid.sum(), finite
+
+        start = (state, memory, reports, jnp.int32(0), jnp.int32(0), jnp.bool_(True))
+        state, memory, reports, i, _, _ = lax.while_loop(goes_on, body, start)
+        return state, memory, reports, i
+
+    return jax.jit(advance, donate_argnums=1)

@@ -1,0 +1,56 @@
+"""What every piece of a run knows, and how lanes are grouped into blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jax import lax
+
+from rondel.types import Algorithm, Env, HostWorld, Tree
+
+
+class Task(NamedTuple):
+    """One run, before it is cut into pieces."""
+
+    algorithm: Algorithm
+    env: Env | HostWorld
+    seed: int
+    lanes: int  # B
+    block: int  # G: lanes act G at a time
+
+
+def blocked(f: Callable[..., Tree], block: int) -> Callable[..., Tree]:
+    """`f(shared, *per_lane)` over lanes in blocks of `block`; per-lane trees are [b, ...].
+
+    The shape of a matrix product changes the last bit of its rows. A fixed shape makes a lane's
+    numbers independent of how many other lanes are in the same piece.
+    """
+
+    def apply(shared: Tree, *per_lane: Tree) -> Tree:
+        lanes = jax.tree.leaves(per_lane)[0].shape[0]
+        if lanes == block:
+            return f(shared, *per_lane)
+        grouped = jax.tree.map(
+            lambda x: x.reshape(lanes // block, block, *x.shape[1:]), per_lane
+        )
+        out = lax.map(lambda group: f(shared, *group), grouped)
+        return jax.tree.map(lambda x: x.reshape(lanes, *x.shape[2:]), out)
+
+    return apply
+
+
+def to_device(tree: Tree) -> Tree:
+    """Host arrays on their way into JAX, copied.
+
+    XLA reads host memory in place and later than the call returns; what its owner writes there in
+    the meantime would be read instead.
+    """
+    return jax.tree.map(lambda x: np.array(x, copy=True), tree)
+
+
+def time_major(tree: Tree) -> Tree:
+    """Swap the lane and the time axis of every leaf."""
+    return jax.tree.map(lambda x: x.swapaxes(0, 1), tree)

@@ -1,0 +1,258 @@
+"""The memory of off-policy algorithms: a ring of transitions, drawn from at random.
+
+Shapes: b lanes; a round adds T items per lane; the ring keeps C items per lane, C a multiple of T.
+An observation is stored once: item i of a lane was seen at row i, its successor is row
+i + offset[i] of the same array, 1 <= offset <= ahead (the n of n-step returns). So a round writes
+T + ahead observations in one piece at row `head`, into C + ahead rows: at the ring's end the last
+ones fall beyond C, and no index needs a modulo. The price: a round also overwrites the observations
+of the `ahead` items after it, which are the oldest ones and so are not drawn any more.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from rondel.errors import RondelError
+from rondel.memory import priorities
+from rondel.types import Memory
+
+if TYPE_CHECKING:
+    from rondel.types import Array, Tree
+
+EPSILON = 1e-6  # added to every error, so that none is too small to be seen again
+
+Place: TypeAlias = "tuple[Array, Array]"  # lane and row of items, int32; a draw's ticket
+
+
+class Transitions(NamedTuple):
+    """What a round adds, lane by lane; item t was seen at row t of `obs`."""
+
+    obs: Tree  # [b, T + ahead, ...]
+    action: Tree  # [b, T, ...]
+    reward: Array  # [b, T]: the return of offset[t] steps
+    discount: Array  # [b, T]: what the successor's value counts; 0 after a termination
+    offset: Array  # [b, T] int32: rows to the successor
+    valid: Array  # [b, T] bool
+    priority: Array | None = None  # [b, T]: first guess of the absolute error; `uniform` ignores it
+
+
+class TransitionBatch(NamedTuple):
+    """What a draw gives: n rows."""
+
+    obs: Tree  # [n, ...]
+    next_obs: Tree  # [n, ...]
+    action: Tree  # [n, ...]
+    reward: Array  # [n]
+    discount: Array  # [n]
+    valid: Array  # [n] bool: the loss masks where False
+    ratio: Array  # [n]: N * P(i); ratio**-beta is the importance weight
+
+
+class Ring(NamedTuple):
+    """The newest rounds."""
+
+    items: Transitions  # obs [b, C + ahead, ...], all else [b, C, ...], no priority
+    edge: Tree  # [b, ahead, ...]: the last observations, with which the next round begins
+    head: Array  # () int32: the row that the next round is written at
+    filled: Array  # () int32: rows written so far, at most C
+    slots: Array  # [n] int32, 0 .. n - 1: the rows of a draw
+
+
+class Ranked(NamedTuple):
+    """A ring and a sum tree; item (lane, row) is leaf row * b + lane, so a round is one stretch."""
+
+    ring: Ring
+    levels: priorities.Levels  # over (C + ahead) * b leaves, as the observations
+
+
+def uniform(
+    capacity: int, batch: int, draws: int, warmup_rounds: int = 0, ahead: int = 1
+) -> Memory:
+    """The newest `capacity` transitions (rounded up to whole rounds), each as likely as any other.
+
+    Items are `Transitions`, batches `TransitionBatch` of batch / shards rows, `ratio` 1. Items that
+    are not valid are drawn too and are for the loss to mask.
+    """
+
+    def init(items_like: Transitions, shards: int) -> Ring:
+        return _empty(items_like, capacity, batch, shards, ahead)
+
+    def add(ring: Ring, items: Transitions, key: Array) -> Ring:
+        del key
+        return _write(ring, items, _torn(ring, items))
+
+    def draw(ring: Ring, key: Array, j: Array) -> tuple[TransitionBatch, Place]:
+        del j
+        lanes, size = ring.items.valid.shape
+        stored = jnp.minimum(ring.filled, size - ahead)
+        lane_key, age_key = jax.random.split(key)
+        lane = jax.random.randint(lane_key, ring.slots.shape, 0, lanes)
+        age = jax.random.randint(age_key, ring.slots.shape, 0, jnp.maximum(stored, 1))
+        place = lane, (ring.head - 1 - age) % size
+        return _read(ring, place, jnp.ones(lane.shape, jnp.float32)), place
+
+    def rank(ring: Ring, ticket: Place, feedback: Tree) -> Ring:
+        del ticket, feedback
+        return ring
+
+    return Memory(init, add, draw, rank, draws, warmup_rounds)
+
+
+def prioritised(
+    capacity: int,
+    batch: int,
+    draws: int,
+    exponent: float,
+    warmup_rounds: int = 0,
+    ahead: int = 1,
+) -> Memory:
+    """The newest `capacity` transitions, those with a greater error more often.
+
+    Item i is drawn with P(i) = p_i / sum of p, where p_i = (|error_i| + 1e-6)**exponent. The first
+    error is the item's `priority`; newer ones come as feedback [n] to `rank`. Items that are not
+    valid are never drawn. A draw is stratified: one point in each of n equal parts of the total.
+    `ratio` is N * P(i), N being the rows that are stored.
+
+    Schaul et al., Prioritized Experience Replay, arXiv 1511.05952.
+    """
+
+    def weigh(error: Array) -> Array:
+        return (jnp.abs(error) + EPSILON) ** exponent
+
+    def init(items_like: Transitions, shards: int) -> Ranked:
+        if items_like.priority is None:
+            raise RondelError("a prioritised replay needs items with a `priority`; 1 will do.")
+        ring = _empty(items_like, capacity, batch, shards, ahead)
+        lanes, size = ring.items.valid.shape
+        return Ranked(ring, priorities.empty((size + ahead) * lanes))
+
+    def add(memory: Ranked, items: Transitions, key: Array) -> Ranked:
+        del key
+        assert items.priority is not None
+        ring, (lanes, length) = memory.ring, items.valid.shape
+        lane, row = torn = _torn(ring, items)
+        leaves, *above = memory.levels
+        leaves = leaves.at[row * lanes + lane].set(0.0)
+        # as with observations: the `ahead` oldest rows after the round go with it
+        weight = jnp.where(items.valid, weigh(items.priority), 0.0)
+        weight = jnp.pad(weight, ((0, 0), (0, ahead))).T.reshape(-1)
+        leaves = lax.dynamic_update_slice(leaves, weight, (ring.head * lanes,))
+        first = jnp.maximum(ring.head - ahead, 0) * lanes
+        levels = priorities.refresh((leaves, *above), first, (length + 2 * ahead) * lanes)
+        return Ranked(_write(ring, items, torn), levels)
+
+    def draw(memory: Ranked, key: Array, j: Array) -> tuple[TransitionBatch, Place]:
+        del j
+        ring, (lanes, size) = memory.ring, memory.ring.items.valid.shape
+        total = priorities.total(memory.levels)
+        part = (ring.slots + jax.random.uniform(key, ring.slots.shape)) / ring.slots.size
+        leaf, weight = priorities.find(memory.levels, part * total)
+        stored = lanes * jnp.minimum(ring.filled, size - ahead)
+        ratio = jnp.where(weight > 0.0, weight * (stored / total), 1.0)
+        place = leaf % lanes, leaf // lanes
+        batch = _read(ring, place, ratio)
+        return batch._replace(valid=batch.valid & (weight > 0.0)), place
+
+    def rank(memory: Ranked, ticket: Place, feedback: Array) -> Ranked:
+        lane, row = ticket
+        leaf = row * memory.ring.items.valid.shape[0] + lane
+        return memory._replace(levels=priorities.assign(memory.levels, leaf, weigh(feedback)))
+
+    return Memory(init, add, draw, rank, draws, warmup_rounds)
+
+
+def _empty(items_like: Transitions, capacity: int, batch: int, shards: int, ahead: int) -> Ring:
+    lanes, length = items_like.valid.shape
+    size = -(-capacity // (shards * lanes * length)) * length
+    _check(items_like, size, batch, shards, ahead)
+
+    def zeros(rows: int, tree: Tree) -> Tree:
+        return jax.tree.map(lambda x: jnp.zeros((lanes, rows, *x.shape[2:]), x.dtype), tree)
+
+    items = zeros(size, items_like._replace(obs=None, priority=None))
+    items = items._replace(obs=zeros(size + ahead, items_like.obs))
+    none = jnp.zeros((), jnp.int32)
+    slots = jnp.arange(batch // shards, dtype=jnp.int32)
+    return Ring(items, zeros(ahead, items_like.obs), none, none, slots)
+
+
+def _torn(ring: Ring, items: Transitions) -> Place:
+    """Items, [b, ahead], whose successors this round overwrites with observations of another story.
+
+    A lane that goes on where it stopped begins with the very observations that it overwrites. One
+    whose environment was started anew, or that comes in another order, does not, and then the last
+    `ahead` items before the head must be forgotten. Elsewhere the row is C: no item's.
+    """
+    lanes, size = ring.items.valid.shape
+    ahead = jax.tree.leaves(ring.edge)[0].shape[1]
+
+    def differs(old: Array, new: Array) -> Array:
+        return (old != new[:, :ahead]).reshape(lanes, -1).any(axis=1)
+
+    differing = jnp.stack(jax.tree.leaves(jax.tree.map(differs, ring.edge, items.obs))).any(axis=0)
+    lane, row = jnp.indices((lanes, ahead), dtype=jnp.int32)
+    row = ring.head - ahead + row
+    return lane, jnp.where(differing[:, None] & (row >= 0), row, size)
+
+
+def _write(ring: Ring, items: Transitions, torn: Place) -> Ring:
+    length, size = items.valid.shape[1], ring.items.valid.shape[1]
+    ahead = jax.tree.leaves(ring.edge)[0].shape[1]
+
+    def put(stored: Array, new: Array) -> Array:
+        return lax.dynamic_update_slice(stored, new, (0, ring.head, *[0] * (new.ndim - 2)))
+
+    stored = ring.items._replace(valid=ring.items.valid.at[torn].set(False, mode="drop"))
+    return Ring(
+        items=jax.tree.map(put, stored, items._replace(priority=None)),
+        edge=jax.tree.map(lambda x: x[:, -ahead:], items.obs),
+        head=(ring.head + length) % size,
+        filled=jnp.minimum(ring.filled + length, size),
+        slots=ring.slots,
+    )
+
+
+def _read(ring: Ring, place: Place, ratio: Array) -> TransitionBatch:
+    def take(tree: Tree, lane: Array, row: Array) -> Tree:
+        # two indices, since lanes * rows * numbers may pass 2**31
+        return jax.tree.map(lambda x: x.at[lane, row].get(mode="promise_in_bounds"), tree)
+
+    lane, row = place
+    rest: Transitions = take(ring.items._replace(obs=None), lane, row)
+    return TransitionBatch(
+        obs=take(ring.items.obs, lane, row),
+        next_obs=take(ring.items.obs, lane, row + rest.offset),
+        action=rest.action,
+        reward=rest.reward,
+        discount=rest.discount,
+        valid=rest.valid,
+        ratio=ratio,
+    )
+
+
+def _check(items_like: Transitions, size: int, batch: int, shards: int, ahead: int) -> None:
+    lanes, length = items_like.valid.shape
+    if batch % shards:
+        raise RondelError(
+            f"a batch of {batch} can't be drawn in equal parts from {shards} shards of memory; "
+            f"{batch // shards * shards or shards} or {(batch // shards + 1) * shards} can."
+        )
+    least = length + 2 * ahead
+    if size < least:
+        rows = -(-least // length) * length
+        raise RondelError(
+            f"the replay capacity is too small: {size} steps for each of {lanes * shards} lanes, "
+            f"but a round adds {length} and the {ahead} oldest can't be drawn; a capacity of "
+            f"{rows * lanes * shards} or more works."
+        )
+    for leaf in jax.tree.leaves(items_like.obs):
+        if leaf.shape[:2] != (lanes, length + ahead):
+            raise RondelError(
+                f"a replay with ahead={ahead} takes observations [{lanes}, {length + ahead}, ...] "
+                f"with items [{lanes}, {length}], but got {list(leaf.shape)}; `obs` must hold the "
+                f"{ahead} rows after the last item too."
+            )

@@ -1,0 +1,81 @@
+"""The memory of on-policy algorithms: the newest round, passed over a few times in random order.
+
+Shapes: b lanes of T steps make R = b * T rows. An epoch is one permutation of them, cut into
+minibatches.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from rondel.errors import RondelError
+from rondel.types import Memory
+
+if TYPE_CHECKING:
+    from rondel.types import Array, Tree
+
+
+class Rollout(NamedTuple):
+    """The newest round."""
+
+    rows: Tree  # [R, ...]
+    order: Array  # [epochs, R] int32: a permutation of the rows per epoch
+
+
+def rollout(epochs: int, minibatches: int) -> Memory:
+    """A round is passed over `epochs` times, each in a new random order and `minibatches` parts.
+
+    Items are any tree with leaves [b, T, ...], a batch the same tree with [R / minibatches, ...].
+    Draw j is minibatch j % minibatches of epoch j // minibatches. The ticket is empty; ranking does
+    nothing.
+    """
+
+    def init(items_like: Tree, shards: int) -> Rollout:
+        del shards  # a shard passes over its own lanes
+        lanes, length = jax.tree.leaves(items_like)[0].shape[:2]
+        _check_divides(minibatches, lanes, length)
+        rows = jax.tree.map(
+            lambda x: jnp.zeros((lanes * length, *x.shape[2:]), x.dtype), items_like
+        )
+        return Rollout(rows, jnp.zeros((epochs, lanes * length), jnp.int32))
+
+    def add(memory: Rollout, items: Tree, key: Array) -> Rollout:
+        rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), items)
+        return Rollout(rows, permutations(key, *memory.order.shape))
+
+    def draw(memory: Rollout, key: Array, j: Array) -> tuple[Tree, Tree]:
+        del key  # the order was drawn in `add`
+        parts = memory.order.reshape(epochs * minibatches, -1)
+        chosen = lax.dynamic_index_in_dim(parts, j, keepdims=False)
+        batch = jax.tree.map(lambda x: x.at[chosen].get(mode="promise_in_bounds"), memory.rows)
+        return batch, ()
+
+    def rank(memory: Rollout, ticket: Tree, feedback: Tree) -> Rollout:
+        del ticket, feedback
+        return memory
+
+    return Memory(init, add, draw, rank, draws=epochs * minibatches)
+
+
+def permutations(key: Array, count: int, length: int) -> Array:
+    """`count` random orders of `length` rows: [count, length] int32, made by one batched sort."""
+    bits = jax.random.bits(key, (count, length), jnp.uint32)
+    rows = jnp.broadcast_to(jnp.arange(length, dtype=jnp.int32), (count, length))
+    return lax.sort_key_val(bits, rows)[1]
+
+
+def _check_divides(minibatches: int, lanes: int, length: int) -> None:
+    rows = lanes * length
+    if rows % minibatches == 0:
+        return
+    fits = [n for n in range(1, rows + 1) if rows % n == 0]
+    near = sorted(sorted(fits, key=lambda n: abs(math.log(n / minibatches)))[:3])
+    raise RondelError(
+        f"minibatches={minibatches} does not divide the {rows} rows of a round ({lanes} lanes x "
+        f"{length} steps); {', '.join(map(str, near))} would."
+    )

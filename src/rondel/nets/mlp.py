@@ -1,0 +1,85 @@
+"""Multi-layer perceptrons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+
+from rondel.nets.encode import encode, width
+from rondel.spaces import Space
+from rondel.types import Array, Network, Tree
+
+Activation = Callable[[Array], Array]
+
+
+def mlp(
+    space: Space,
+    hidden: Sequence[int],
+    outputs: int,
+    *,
+    activation: Activation = jnp.tanh,
+    last_scale: float = 1.0,
+) -> Network:
+    """A perceptron from observations of `space` to [..., outputs].
+
+    Orthogonal initialisation, gain √2 in the hidden layers and `last_scale` in the last one.
+    """
+    sizes = (width(space), *hidden, outputs)
+
+    def init(key: Array) -> Tree:
+        return layers(key, sizes, last_scale)
+
+    def apply(params: Tree, obs: Tree) -> Array:
+        return forward(params, encode(space, obs), activation)
+
+    return Network(init, apply)
+
+
+def dueling_mlp(
+    space: Space, hidden: Sequence[int], outputs: int, *, activation: Activation = jax.nn.relu
+) -> Network:
+    """Q = V + A - mean A, with streams of their own for V and A behind shared layers.
+
+    Wang et al., Dueling Network Architectures for Deep Reinforcement Learning, arXiv 1511.06581.
+    The last entry of `hidden` is the width of each stream.
+    """
+    *shared, stream = hidden
+    sizes = (width(space), *shared)
+
+    def init(key: Array) -> Tree:
+        k_shared, k_value, k_advantage = jax.random.split(key, 3)
+        return {
+            "shared": layers(k_shared, sizes, 2.0**0.5),
+            "value": layers(k_value, (sizes[-1], stream, 1), 1.0),
+            "advantage": layers(k_advantage, (sizes[-1], stream, outputs), 1.0),
+        }
+
+    def apply(params: Tree, obs: Tree) -> Array:
+        x = encode(space, obs)
+        x = activation(forward(params["shared"], x, activation)) if shared else x
+        value = forward(params["value"], x, activation)
+        advantage = forward(params["advantage"], x, activation)
+        centred = advantage - jnp.mean(advantage, -1, keepdims=True)
+        return centred + jnp.broadcast_to(value, centred.shape)
+
+    return Network(init, apply)
+
+
+def layers(key: Array, sizes: Sequence[int], last_scale: float) -> Tree:
+    """Parameters of the layers between `sizes`, the first entry being the input's."""
+    gains = [2.0**0.5] * (len(sizes) - 2) + [last_scale]
+    keys = jax.random.split(key, len(sizes) - 1)
+    return [
+        {"w": jax.nn.initializers.orthogonal(gain)(k, (a, b)), "b": jnp.zeros(b)}
+        for k, gain, a, b in zip(keys, gains, sizes[:-1], sizes[1:], strict=False)
+    ]
+
+
+def forward(params: Tree, x: Array, activation: Activation) -> Array:
+    """Through all layers, with an activation between them but not after the last."""
+    for i, layer in enumerate(params):
+        y = (activation(x) if i else x) @ layer["w"]
+        x = y + jnp.broadcast_to(layer["b"], y.shape)
+    return x

@@ -1,0 +1,114 @@
+"""Action distributions as records of functions, one for each kind of action space.
+
+`params` are the numbers that a network gives for one state: `[..., size]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rondel.errors import RondelError
+from rondel.spaces import Box, Discrete, MultiDiscrete, Space
+from rondel.types import Array
+
+_FORBIDDEN = -1e9  # finite, so that an entropy is not 0 · -inf
+
+
+class Distribution(NamedTuple):
+    """How a vector of parameters becomes an action."""
+
+    size: int  # how many parameters
+    sample: Callable[[Array, Array], Array]  # (params [b, size], keys [b]) -> action [b, ...]
+    mode: Callable[[Array], Array]  # (params [..., size]) -> action [..., ...]
+    log_prob: Callable[[Array, Array], Array]  # (params [..., size], action) -> [...]
+    entropy: Callable[[Array], Array]  # (params [..., size]) -> [...]
+
+
+def categorical(n: int) -> Distribution:
+    """One of n choices; the parameters are logits."""
+
+    def sample(params: Array, keys: Array) -> Array:
+        return jax.vmap(jax.random.categorical)(keys, params).astype(jnp.int32)
+
+    def log_prob(params: Array, action: Array) -> Array:
+        logs = jax.nn.log_softmax(params)
+        # a sum over a one-hot is cheaper on CPU than a gather, and its gradient than a scatter
+        return jnp.sum(logs * jax.nn.one_hot(action, n), -1)
+
+    def entropy(params: Array) -> Array:
+        logs = jax.nn.log_softmax(params)
+        return -jnp.sum(jnp.exp(logs) * logs, -1)
+
+    return Distribution(n, sample, lambda p: p.argmax(-1).astype(jnp.int32), log_prob, entropy)
+
+
+def multi_categorical(n: tuple[int, ...]) -> Distribution:
+    """Several independent choices; the parameters are their logits one after the other."""
+    parts = [categorical(k) for k in n]
+    cuts = [int(c) for c in np.cumsum(n)[:-1]]
+
+    def split(params: Array) -> list[Array]:
+        return jnp.split(params, cuts, -1)
+
+    def sample(params: Array, keys: Array) -> Array:
+        keys = jax.vmap(lambda key: jax.random.split(key, len(n)))(keys)
+        each = [part.sample(p, keys[:, i]) for i, (part, p) in enumerate(zip(parts, split(params), strict=True))]
+        return jnp.stack(each, -1)
+
+    def mode(params: Array) -> Array:
+        return jnp.stack([p.argmax(-1).astype(jnp.int32) for p in split(params)], -1)
+
+    def log_prob(params: Array, action: Array) -> Array:
+        pairs = zip(parts, split(params), strict=True)
+        return sum((part.log_prob(p, action[..., i]) for i, (part, p) in enumerate(pairs)), jnp.zeros(()))
+
+    def entropy(params: Array) -> Array:
+        pairs = zip(parts, split(params), strict=True)
+        return sum((part.entropy(p) for part, p in pairs), jnp.zeros(()))
+
+    return Distribution(sum(n), sample, mode, log_prob, entropy)
+
+
+def gaussian(dimensions: int) -> Distribution:
+    """Independent normals; the parameters are the means, then the logs of the deviations."""
+
+    def split(params: Array) -> tuple[Array, Array]:
+        return params[..., :dimensions], params[..., dimensions:]
+
+    def sample(params: Array, keys: Array) -> Array:
+        mean, log_std = split(params)
+        noise = jax.vmap(lambda key: jax.random.normal(key, (dimensions,)))(keys)
+        return mean + jnp.exp(log_std) * noise
+
+    def log_prob(params: Array, action: Array) -> Array:
+        mean, log_std = split(params)
+        z = (action - mean) * jnp.exp(-log_std)
+        return jnp.sum(-0.5 * z**2 - log_std - 0.5 * np.log(2 * np.pi), -1)
+
+    def entropy(params: Array) -> Array:
+        return jnp.sum(split(params)[1] + 0.5 * np.log(2 * np.pi * np.e), -1)
+
+    return Distribution(2 * dimensions, sample, lambda p: split(p)[0], log_prob, entropy)
+
+
+def for_space(space: Space) -> Distribution:
+    """The distribution that fits an action space."""
+    if isinstance(space, Discrete):
+        return categorical(space.n)
+    if isinstance(space, MultiDiscrete):
+        return multi_categorical(space.n)
+    if isinstance(space, Box) and len(space.shape) == 1:
+        return gaussian(space.shape[0])
+    raise RondelError(
+        f"The action space {space} has no distribution: Discrete, MultiDiscrete and Box of one axis have."
+    )
+
+
+def masked(logits: Array, mask: Array | None) -> Array:
+    """Logits with forbidden choices made impossible; `mask` is nonzero where a choice is allowed."""
+    return logits if mask is None else jnp.where(mask != 0, logits, _FORBIDDEN)

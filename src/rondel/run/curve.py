@@ -1,0 +1,81 @@
+"""A run's learning curve as a picture: return against steps."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from rondel.errors import RondelError
+from rondel.run import record
+
+INK, GREY, PALE = "#17617c", "#666666", "#e4e4e4"
+
+
+def draw(folder: Path, title: str) -> Path:
+    """Read the metrics.jsonl of a run's folder and write curve.png beside it.
+
+    Where the reports are many, a thick line goes through the middle of them.
+    """
+    # slow to import, and not through pyplot, which would look for a screen
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter
+
+    folder = Path(folder)
+    rows = record.read(folder / "metrics.jsonl")
+    known = [row for row in rows if row.get("return_mean") is not None]
+    steps = np.array([row["steps"] for row in known], float)
+    returns = np.array([row["return_mean"] for row in known], float)
+
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_title(title, loc="left", pad=14, fontsize=12, parse_math=False)
+    axes.set_xlabel("steps", color=GREY)
+    axes.set_ylabel("return", color=GREY)
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.tick_params(length=0, pad=6, labelcolor=GREY)
+    axes.spines[["left", "top", "right"]].set_visible(False)
+    axes.spines["bottom"].set_color(GREY)
+    axes.grid(axis="y", color=PALE)
+    axes.set_axisbelow(True)
+    if known:
+        many = len(known) >= 60
+        if many:
+            axes.plot(steps, returns, color=INK, alpha=0.3, linewidth=0.8)
+        line = _smoothed(returns) if many else returns
+        axes.plot(steps, line, color=INK, linewidth=2, marker="" if many else ".")
+        axes.annotate(
+            f"{line[-1]:,.4g}",
+            (steps[-1], line[-1]),
+            (8, 0),
+            textcoords="offset points",
+            va="center",
+            color=INK,
+        )
+        axes.set_xlim(left=0)
+    else:
+        axes.set(xticks=[], yticks=[])
+        middle = {"ha": "center", "va": "center", "transform": axes.transAxes}
+        axes.text(0.5, 0.5, "no episode has ended yet", color=GREY, **middle)
+
+    path, partial = folder / "curve.png", folder / ".curve.png.partial"
+    try:
+        figure.savefig(partial, format="png", dpi=150, bbox_inches="tight", pad_inches=0.2)
+        os.replace(partial, path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise RondelError(
+            f"Writing the learning curve to {path} failed: {error.strerror}. Make space there, or "
+            "make the folder writable."
+        ) from error
+    return path
+
+
+def _smoothed(values: np.ndarray) -> np.ndarray:
+    """The mean of each value and its neighbours, a twentieth of all; fewer near the ends."""
+    half = max(len(values) // 40, 1)
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    place = np.arange(len(values))
+    first, last = np.maximum(place - half, 0), np.minimum(place + half + 1, len(values))
+    return np.asarray((sums[last] - sums[first]) / (last - first))

@@ -1,0 +1,147 @@
+"""What observations and actions look like.
+
+A space is one of four small records, or a dict or tuple of them. The shapes are those of one
+lane; a batch puts its axes in front. Nothing here imports jax: environments in processes of their
+own read this module too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Box:
+    """Numbers between `low` and `high`, both of the space's shape (infinite: unbounded)."""
+
+    low: np.ndarray
+    high: np.ndarray
+    dtype: str = "float32"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.low.shape
+
+    def to_env(self, action: Any) -> Any:
+        """From the units that policies act in to the environment's own.
+
+        Policies act in -1..1, which maps onto low..high; what lies beyond is clipped. Where a
+        bound is infinite the number passes as it is, clipped to the finite bound if there is one.
+        """
+        bounded = np.isfinite(self.low) & np.isfinite(self.high)
+        low, high = np.where(bounded, self.low, 0.0), np.where(bounded, self.high, 0.0)
+        scaled = (low + (action.clip(-1.0, 1.0) + 1.0) * 0.5 * (high - low)).astype(self.dtype)
+        if bounded.all():
+            return scaled
+        passed = action.clip(self.low, self.high).astype(self.dtype)
+        return scaled * bounded + passed * ~bounded
+
+
+@dataclass(frozen=True)
+class Discrete:
+    """One of `n` choices: inside Rondel an int32 from 0, in the environment counted from `start`."""
+
+    n: int
+    start: int = 0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return ()
+
+    dtype = "int32"
+
+    def to_env(self, action: Any) -> Any:
+        return action + self.start if self.start else action
+
+
+@dataclass(frozen=True)
+class MultiDiscrete:
+    """Several choices at once: an int32 vector, the i-th entry one of `n[i]`, counted from 0."""
+
+    n: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.n),)
+
+    dtype = "int32"
+
+    def to_env(self, action: Any) -> Any:
+        return action
+
+
+@dataclass(frozen=True)
+class MultiBinary:
+    """Flags: an int8 array of zeros and ones."""
+
+    shape: tuple[int, ...]
+
+    dtype = "int8"
+
+    def to_env(self, action: Any) -> Any:
+        return action
+
+
+Leaf: TypeAlias = Box | Discrete | MultiDiscrete | MultiBinary
+# mypy can't say "dict or tuple of itself" without helping nobody
+Space: TypeAlias = Any
+
+MASK = "action_mask"
+"""An observation that is a dict with this key carries, besides what is seen, which actions are
+allowed: a flag for each choice of a Discrete action; for MultiDiscrete, the choices of all entries
+one after the other."""
+
+
+def zeros(space: Space, *batch: int) -> Any:
+    """A tree of NumPy zeros of the space's shape, with `batch` axes in front."""
+    if isinstance(space, dict):
+        return {name: zeros(part, *batch) for name, part in space.items()}
+    if isinstance(space, tuple):
+        return tuple(zeros(part, *batch) for part in space)
+    return np.zeros((*batch, *space.shape), space.dtype)
+
+
+def to_json(space: Space) -> Any:
+    """The space as what `json` can write; `from_json` reads it back."""
+    if isinstance(space, dict):
+        return {"dict": {name: to_json(part) for name, part in space.items()}}
+    if isinstance(space, tuple):
+        return {"tuple": [to_json(part) for part in space]}
+    if isinstance(space, Box):
+        low, high = (np.asarray(b, np.float64) for b in (space.low, space.high))
+        return {"box": [_bound_to_json(low), _bound_to_json(high), list(space.shape), space.dtype]}
+    if isinstance(space, Discrete):
+        return {"discrete": [space.n, space.start]}
+    if isinstance(space, MultiDiscrete):
+        return {"multi_discrete": list(space.n)}
+    return {"multi_binary": list(space.shape)}
+
+
+def from_json(data: Any) -> Space:
+    """What `to_json` wrote, as a space again."""
+    ((kind, value),) = data.items()
+    if kind == "dict":
+        return {name: from_json(part) for name, part in value.items()}
+    if kind == "tuple":
+        return tuple(from_json(part) for part in value)
+    if kind == "box":
+        low, high, shape, dtype = value
+        bounds = (np.asarray(b, np.float64).astype(dtype) for b in (low, high))
+        low, high = (np.broadcast_to(b.reshape(shape) if b.ndim else b, shape) for b in bounds)
+        return Box(low, high, dtype)
+    if kind == "discrete":
+        return Discrete(*value)
+    if kind == "multi_discrete":
+        return MultiDiscrete(tuple(value))
+    return MultiBinary(tuple(value))
+
+
+def _bound_to_json(bound: np.ndarray) -> Any:
+    """One number where all are the same, else the flat list; infinity, which JSON lacks, as text."""
+    flat = bound.reshape(-1)
+    same = flat.size > 0 and bool((flat == flat[0]).all())
+    numbers = [float(x) if np.isfinite(x) else str(x) for x in (flat[:1] if same else flat)]
+    return numbers[0] if same else numbers

@@ -23,7 +23,11 @@ from rondel.ops import distributions
 from rondel.spaces import Discrete
 from rondel.types import Algorithm, Array, EnvSpec, Trajectory, Tree
 
+FAMILY = "value-based"
+ACTIONS = "discrete"
 PAPER = "Playing Atari with Deep Reinforcement Learning, arXiv 1312.5602"
+MAX_LAG = None
+LANES = 8  # unless the run says otherwise
 
 
 @dataclass(frozen=True)
@@ -205,5 +209,5 @@ def make(config: Config, spec: EnvSpec) -> Algorithm:
         memory=memory,
         rollout=config.rollout,
         overlap=config.n_step - 1,
-        max_lag=None,
+        max_lag=MAX_LAG,
     )

@@ -20,7 +20,11 @@ from rondel.ops import distributions
 from rondel.spaces import Box
 from rondel.types import Algorithm, Array, EnvSpec, Trajectory, Tree
 
+FAMILY = "on-policy"
+ACTIONS = "discrete, continuous"
 PAPER = "Proximal Policy Optimization Algorithms, arXiv 1707.06347"
+MAX_LAG = 0
+LANES = 64  # unless the run says otherwise
 
 
 @dataclass(frozen=True)
@@ -177,4 +181,5 @@ def make(config: Config, spec: EnvSpec) -> Algorithm:
         prepare=prepare,
         memory=rollout(config.epochs, config.minibatches),
         rollout=config.rollout,
+        max_lag=MAX_LAG,
     )

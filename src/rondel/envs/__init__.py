@@ -1,0 +1,10 @@
+"""Environments: our own in JAX, and adapters for the worlds of others.
+
+Importing this imports neither jax nor gymnasium.
+"""
+
+from rondel.envs.check import check
+from rondel.envs.errors import EnvError
+from rondel.envs.registry import bare_id, make, names
+
+__all__ = ["EnvError", "bare_id", "check", "make", "names"]

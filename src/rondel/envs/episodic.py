@@ -1,9 +1,11 @@
 """Episodes for any JAX task: a task is three functions, and all the rest is written here, once.
 
-`episodic` adds what every environment needs: time limits, the reset on the step after an episode's end (the
-timeline of `types.Step`), and the counts of return and length. It is the easy way to bring your own environment.
+`episodic` adds what every environment needs: time limits, the reset on the step after an
+episode's end (the timeline of `types.Step`), and the counts of return and length. It is the easy
+way to bring your own environment.
 
-Shapes: b lanes; a task's physics is any tree of arrays [b, ...], so the functions see all lanes at once.
+Shapes: b lanes; a task's physics is any tree of arrays [b, ...], so the functions see all lanes
+at once.
 """
 
 from __future__ import annotations
@@ -37,12 +39,14 @@ def episodic(
 ) -> Env:
     """An environment out of three functions over lanes.
 
-    start(keys[b]) -> physics: how an episode begins; `keys` are jax.random keys, one per lane and episode.
+    start(keys[b]) -> physics: how an episode begins; `keys` are jax.random keys, one per lane and
+    episode.
     move(physics, action[b]) -> (physics, reward[b], terminated[b]): one step; the action is in the
         environment's own units. A task with randomness of its own keeps a key in its physics.
     observe(physics) -> obs[b]: what `spec.observation` describes.
 
-    After `time_limit` steps an episode is truncated, also where it terminates on that very step (as in Gymnasium).
+    After `time_limit` steps an episode is truncated, also where it terminates on that very step
+    (as in Gymnasium).
 
     >>> spec = EnvSpec("mine:walk", Box(-np.ones(1), np.ones(1)), Discrete(2))
     >>> walk = episodic(
@@ -69,7 +73,7 @@ def episodic(
     def step(state: Episode, action: Array) -> tuple[Episode, Step]:
         first = state.over
         physics, reward, terminated = move(state.physics, jax.vmap(spec.action.to_env)(action))
-        key = state.key.at[:, 1].add(first.astype(jnp.uint32))
+        key = state.key + first[:, None] * np.array([[0, 1]], np.uint32)
         # a branch, since most steps end no episode and drawing a new start costs more than moving
         physics = jax.lax.cond(
             first.any(), lambda: _select(first, begin(key), physics), lambda: physics

@@ -8,5 +8,6 @@ from rondel.errors import RondelError
 class EnvError(RondelError):
     """An environment's own code raised; `__cause__` is its exception, traceback and all.
 
-    The sentence names the environment, the lane, its seed, where in the episode it happened and the last action.
+    The sentence names the environment, the lane, its seed, where in the episode it happened and
+    the last action.
     """

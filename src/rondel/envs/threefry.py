@@ -1,8 +1,9 @@
 """A few random numbers for each lane, cheap enough for a step's inner loop.
 
-The Threefry-2x32 generator of "Parallel random numbers: as easy as 1, 2, 3" (Salmon et al., 2011), 20 rounds, as in
-`jax.random`, but unrolled: XLA makes one kernel of it, where the loop that JAX lowers to on CPUs costs more than a
-whole step of a classic task (measured: CartPole with one lane 32M steps/s against 1.1M).
+The Threefry-2x32 generator of "Parallel random numbers: as easy as 1, 2, 3" (Salmon et al.,
+2011), 20 rounds, as in `jax.random`, but unrolled: XLA makes one kernel of it, where the loop
+that JAX lowers to on CPUs costs more than a whole step of a classic task (measured: CartPole with
+one lane 32M steps/s against 1.1M).
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
 def uniform(keys: Array, count: int, low: float = 0.0, high: float = 1.0) -> tuple[Array, ...]:
-    """`count` arrays [b] of float32 numbers in [low, high), each lane's from its own key of `keys` [b].
+    """`count` arrays [b] of float32 numbers in [low, high), each lane's from its own key of
+    `keys` [b].
 
     >>> keys = jax.random.split(jax.random.key(0, impl="threefry2x32"), 8)
     >>> x, y = uniform(keys, 2, -0.1, 0.1)

@@ -1,15 +1,15 @@
 """A sum tree over priorities: a random leaf in proportion to its weight, at a logarithmic cost.
 
-Level 0 holds the leaves; every node of a level above is the sum of WIDTH nodes below, up to a top
-level of WIDTH nodes. A node is always computed anew from its children, so nothing drifts, and by
-elementwise additions in one fixed order, so every program gives the same bits.
+One array holds all levels, the leaves first. Every WIDTH nodes of a level have a parent in the next,
+their sum, up to a top level of WIDTH nodes. A parent is always computed anew from its children, so
+nothing drifts, and by additions in one fixed order, so every program gives the same bits.
 
 Schaul et al., Prioritized Experience Replay, arXiv 1511.05952.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 from jax import lax
@@ -17,80 +17,88 @@ from jax import lax
 if TYPE_CHECKING:
     from rondel.types import Array
 
-Levels: TypeAlias = "tuple[Array, ...]"
 WIDTH = 16  # measured: benchmarks/replay.py
 
 
-def empty(leaves: int) -> Levels:
-    """A tree of at least `leaves` leaves, all 0."""
-    sizes = [_nodes_above(leaves) * WIDTH]
-    while sizes[-1] > WIDTH:
-        sizes.append(_nodes_above(sizes[-1] // WIDTH) * WIDTH)
-    return tuple(jnp.zeros(size, jnp.float32) for size in sizes)
+def levels(leaves: int) -> tuple[int, ...]:
+    """Where the levels of a tree over `leaves` begin, and at the end its size; multiples of WIDTH."""
+    begins, nodes = [0], leaves
+    while nodes > 1:
+        nodes = -(-nodes // WIDTH)
+        begins.append(begins[-1] + nodes * WIDTH)
+    return tuple(begins)
 
 
-def total(levels: Levels) -> Array:
+def empty(leaves: int) -> Array:
+    """A tree of `leaves` leaves, all 0."""
+    return jnp.zeros(levels(leaves)[-1], jnp.float32)
+
+
+def total(tree: Array) -> Array:
     """The sum of all leaves, ()."""
-    return _sum(levels[-1])
+    return _sum(tree[-WIDTH:])
 
 
-def refresh(levels: Levels, start: Array, count: int) -> Levels:
+def refresh(tree: Array, leaves: int, start: Array, count: int) -> Array:
     """All nodes above leaves start .. start + count - 1, computed anew."""
-    done = [levels[0]]
-    for above in levels[1:]:
-        below = done[-1]
-        count = min(_nodes_above(count) + 1, below.size // WIDTH)  # + 1: the range may lie across
-        start = jnp.minimum(start // WIDTH, below.size // WIDTH - count)
-        children = lax.dynamic_slice(below, (start * WIDTH,), (count * WIDTH,))
-        sums = _sum(children.reshape(count, WIDTH))
-        done.append(lax.dynamic_update_slice(above, sums, (start,)))
-    return tuple(done)
+    for below, above, end in zip(levels(leaves), levels(leaves)[1:-1], levels(leaves)[2:]):
+        parents = (above - below) // WIDTH
+        count = min(-(-count // WIDTH) + 1, parents)  # + 1: the range may begin within a group
+        start = jnp.minimum(start // WIDTH, parents - count)
+        children = lax.dynamic_slice(tree, (below + start * WIDTH,), (count * WIDTH,))
+        tree = lax.dynamic_update_slice(tree, _sum(children.reshape(count, WIDTH)), (above + start,))
+    return tree
 
 
-def assign(levels: Levels, leaf: Array, weight: Array) -> Levels:
+def assign(tree: Array, leaves: int, leaf: Array, weight: Array) -> Array:
     """The leaves `leaf` [n] become `weight` [n]; of those named twice the greatest weight counts.
 
     A leaf of 0 stays 0: what must not be drawn is not brought back by a late word about it.
     """
-    weight = jnp.where(levels[0][leaf] > 0.0, weight, 0.0)
+    weight = jnp.where(tree[leaf] > 0.0, weight, 0.0)
     # set, then max: the same whatever order a device scatters duplicates in
-    done = [levels[0].at[leaf].set(0.0).at[leaf].max(weight)]
+    tree = tree.at[leaf].set(0.0).at[leaf].max(weight)
     node = leaf
-    for above in levels[1:]:
+    for below, above in zip(levels(leaves), levels(leaves)[1:-1]):
         node = node // WIDTH
-        done.append(above.at[node].set(_sum(_children(done[-1], node))))
-    return tuple(done)
+        tree = tree.at[above + node].set(_sum(_group(tree, below // WIDTH + node)))
+    return tree
 
 
-def find(levels: Levels, point: Array) -> tuple[Array, Array]:
+def find(tree: Array, leaves: int, point: Array) -> tuple[Array, Array]:
     """The leaves [n] that cover the points [n] of the line from 0 to the total, and their weights.
 
     Each leaf covers a length of its weight, in order. One of weight 0 is never found, whatever
     rounding does, unless all are 0.
     """
-    node = jnp.zeros(point.shape, jnp.int32)
-    for level in reversed(levels):
-        weight = _children(level, node)
-        reach = jnp.cumsum(weight, axis=-1)
-        there = weight > 0.0
-        hit = there & (reach > point[:, None])
-        last = jnp.argmax(jnp.where(there, jnp.arange(WIDTH)[None, :], -1), axis=-1)
-        child = jnp.where(hit.any(axis=-1), jnp.argmax(hit, axis=-1), last)
-        picked = jnp.arange(WIDTH)[None, :] == child[:, None]
-        found = jnp.where(picked, weight, 0.0).sum(axis=-1)
-        before = jnp.where(picked, reach - weight, 0.0).sum(axis=-1)
-        point = jnp.maximum(point - before, 0.0)
-        node = node * WIDTH + child
-    return node, found
+    begins = levels(leaves)[:-1]
+
+    def descend(i: Array, at: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        node, point, _ = at
+        begin = jnp.asarray(begins[::-1], jnp.int32)[i]
+        return _choose(_group(tree, begin // WIDTH + node), node * WIDTH, point)
+
+    top = jnp.zeros(point.shape, jnp.int32), point, point
+    leaf, _, weight = lax.fori_loop(0, len(begins), descend, top)
+    return leaf, weight
 
 
-def _nodes_above(nodes: int) -> int:
-    return -(-nodes // WIDTH)
+def _choose(weight: Array, first: Array, point: Array) -> tuple[Array, Array, Array]:
+    """Of WIDTH nodes [n, WIDTH] the last that has weight and begins at or before the point."""
+    begin = jnp.zeros_like(point)
+    chosen = first, point, jnp.zeros_like(point)
+    for child in range(WIDTH):
+        own = weight[:, child]
+        here = (own > 0.0) & (begin <= point)
+        now = first + child, point - begin, own
+        chosen = tuple(jnp.where(here, new, old) for new, old in zip(now, chosen))
+        begin = begin + own
+    return chosen
 
 
-def _children(level: Array, node: Array) -> Array:
-    """The weights of the WIDTH children of each node [n]: [n, WIDTH]."""
-    return level.reshape(-1, WIDTH).at[node].get(mode="promise_in_bounds")
+def _group(tree: Array, group: Array) -> Array:
+    """Groups of WIDTH siblings: [n, WIDTH]."""
+    return tree.reshape(-1, WIDTH).at[group].get(mode="promise_in_bounds")
 
 
 def _sum(weight: Array) -> Array:

@@ -66,7 +66,7 @@ class Ranked(NamedTuple):
     """A ring and a sum tree; item (lane, row) is leaf row * b + lane, so a round is one stretch."""
 
     ring: Ring
-    levels: priorities.Levels  # over (C + ahead) * b leaves, as the observations
+    tree: Array  # over (C + ahead) * b leaves, as the observations
 
 
 def uniform(
@@ -120,6 +120,10 @@ def prioritised(
     Schaul et al., Prioritized Experience Replay, arXiv 1511.05952.
     """
 
+    def leaves(ring: Ring) -> int:
+        lanes, size = ring.items.valid.shape
+        return (size + ahead) * lanes
+
     def weigh(error: Array) -> Array:
         return (jnp.abs(error) + EPSILON) ** exponent
 
@@ -127,30 +131,28 @@ def prioritised(
         if items_like.priority is None:
             raise RondelError("a prioritised replay needs items with a `priority`; 1 will do.")
         ring = _empty(items_like, capacity, batch, shards, ahead)
-        lanes, size = ring.items.valid.shape
-        return Ranked(ring, priorities.empty((size + ahead) * lanes))
+        return Ranked(ring, priorities.empty(leaves(ring)))
 
     def add(memory: Ranked, items: Transitions, key: Array) -> Ranked:
         del key
         assert items.priority is not None
         ring, (lanes, length) = memory.ring, items.valid.shape
         lane, row = torn = _torn(ring, items)
-        leaves, *above = memory.levels
-        leaves = leaves.at[row * lanes + lane].set(0.0)
         # as with observations: the `ahead` oldest rows after the round go with it
         weight = jnp.where(items.valid, weigh(items.priority), 0.0)
         weight = jnp.pad(weight, ((0, 0), (0, ahead))).T.reshape(-1)
-        leaves = lax.dynamic_update_slice(leaves, weight, (ring.head * lanes,))
+        tree = memory.tree.at[row * lanes + lane].set(0.0)
+        tree = lax.dynamic_update_slice(tree, weight, (ring.head * lanes,))
         first = jnp.maximum(ring.head - ahead, 0) * lanes
-        levels = priorities.refresh((leaves, *above), first, (length + 2 * ahead) * lanes)
-        return Ranked(_write(ring, items, torn), levels)
+        tree = priorities.refresh(tree, leaves(ring), first, (length + 2 * ahead) * lanes)
+        return Ranked(_write(ring, items, torn), tree)
 
     def draw(memory: Ranked, key: Array, j: Array) -> tuple[TransitionBatch, Place]:
         del j
         ring, (lanes, size) = memory.ring, memory.ring.items.valid.shape
-        total = priorities.total(memory.levels)
+        total = priorities.total(memory.tree)
         part = (ring.slots + jax.random.uniform(key, ring.slots.shape)) / ring.slots.size
-        leaf, weight = priorities.find(memory.levels, part * total)
+        leaf, weight = priorities.find(memory.tree, leaves(ring), part * total)
         stored = lanes * jnp.minimum(ring.filled, size - ahead)
         ratio = jnp.where(weight > 0.0, weight * (stored / total), 1.0)
         place = leaf % lanes, leaf // lanes
@@ -160,7 +162,8 @@ def prioritised(
     def rank(memory: Ranked, ticket: Place, feedback: Array) -> Ranked:
         lane, row = ticket
         leaf = row * memory.ring.items.valid.shape[0] + lane
-        return memory._replace(levels=priorities.assign(memory.levels, leaf, weigh(feedback)))
+        tree = priorities.assign(memory.tree, leaves(memory.ring), leaf, weigh(feedback))
+        return memory._replace(tree=tree)
 
     return Memory(init, add, draw, rank, draws, warmup_rounds)
 
@@ -175,9 +178,13 @@ def _empty(items_like: Transitions, capacity: int, batch: int, shards: int, ahea
 
     items = zeros(size, items_like._replace(obs=None, priority=None))
     items = items._replace(obs=zeros(size + ahead, items_like.obs))
-    none = jnp.zeros((), jnp.int32)
-    slots = jnp.arange(batch // shards, dtype=jnp.int32)
-    return Ring(items, zeros(ahead, items_like.obs), none, none, slots)
+    return Ring(
+        items=items,
+        edge=zeros(ahead, items_like.obs),
+        head=jnp.zeros((), jnp.int32),  # each its own buffer: a buffer is donated once
+        filled=jnp.zeros((), jnp.int32),
+        slots=jnp.arange(batch // shards, dtype=jnp.int32),
+    )
 
 
 def _torn(ring: Ring, items: Transitions) -> Place:

@@ -43,7 +43,7 @@ def gae(
         advantage = row[0] + row[1] * after
         return advantage, advantage
 
-    _, advantage = lax.scan(back, jnp.zeros_like(delta[0]), (delta, decay), reverse=True, unroll=8)
+    _, advantage = lax.scan(back, jnp.zeros_like(delta[0]), (delta, decay), reverse=True, unroll=2)
     return advantage
 
 

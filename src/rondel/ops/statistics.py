@@ -58,8 +58,11 @@ class ReturnScale(NamedTuple):
 
 def no_moments(like: Tree) -> Moments:
     """The moments of nothing, for samples of the shapes of `like`."""
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape) if _is_float(x) else None, like)
-    return Moments(jnp.zeros(()), zeros, zeros)
+
+    def zeros() -> Tree:  # called twice: a buffer can be donated only once
+        return jax.tree.map(lambda x: jnp.zeros(x.shape) if _is_float(x) else None, like)
+
+    return Moments(jnp.zeros(()), zeros(), zeros())
 
 
 def moments_of(x: Tree, valid: Array) -> Moments:

@@ -237,15 +237,17 @@ def _checked(path: Path, files: tuple[str, ...]) -> tuple[dict[str, Any], dict[s
     try:
         return _inspect(path, files)
     except CheckpointError as damage:
-        for older in reversed(_listed(path.parent)):
-            if path.name.isdecimal() and int(older.name) < int(path.name) and _sound(older):
-                offer = (
-                    f"The next older good one is {older}: rondel resume {shlex.quote(str(older))}"
-                )
-                break
-        else:
-            offer = "There is no older good one beside it."
-        raise CheckpointError(f"{damage} {offer}") from None
+        raise CheckpointError(f"{damage} {_offer(path)}") from None
+
+
+def _offer(path: Path) -> str:
+    """What to use in place of a checkpoint that is damaged."""
+    serial = int(path.name) if path.name.isdecimal() else 0
+    older = [other for other in _listed(path.parent) if int(other.name) < serial]
+    good = next(filter(_sound, reversed(older)), None)
+    if good is None:
+        return "There is no older good one beside it."
+    return f"The next older good one is {good}: rondel resume {shlex.quote(str(good))}"
 
 
 def _sound(path: Path) -> bool:

@@ -56,8 +56,8 @@ def draw(folder: Path, title: str) -> Path:
         axes.set_xlim(left=0)
     else:
         axes.set(xticks=[], yticks=[])
-        middle = {"ha": "center", "va": "center", "transform": axes.transAxes}
-        axes.text(0.5, 0.5, "no episode has ended yet", color=GREY, **middle)
+        note, middle = "no episode has ended yet", (0.5, 0.5)
+        axes.annotate(note, middle, xycoords="axes fraction", ha="center", color=GREY)
 
     path, partial = folder / "curve.png", folder / ".curve.png.partial"
     try:

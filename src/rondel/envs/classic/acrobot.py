@@ -1,7 +1,8 @@
 """Acrobot-v1: swing the tip of two hanging links above a line by a torque between them.
 
-Sutton, "Generalization in reinforcement learning: successful examples using sparse coarse coding" (1996), with the
-equations of Sutton and Barto's book. Both links: mass 1, length 1, centre of mass in the middle, moment of inertia 1.
+Sutton, "Generalization in reinforcement learning: successful examples using sparse coarse coding"
+(1996), with the equations of Sutton and Barto's book. Both links: mass 1, length 1, centre of
+mass in the middle, moment of inertia 1.
 """
 
 from __future__ import annotations
@@ -83,7 +84,9 @@ def _runge_kutta(physics: Physics, torque: Array) -> Physics:
     k2 = _change(ahead(SECONDS / 2, k1), torque)
     k3 = _change(ahead(SECONDS / 2, k2), torque)
     k4 = _change(ahead(SECONDS, k3), torque)
-    return ahead(SECONDS / 6, jax.tree.map(lambda a, b, c, d: a + 2 * b + 2 * c + d, k1, k2, k3, k4))
+    return ahead(
+        SECONDS / 6, jax.tree.map(lambda a, b, c, d: a + 2 * b + 2 * c + d, k1, k2, k3, k4)
+    )
 
 
 def _wrap(angle: Array) -> Array:

@@ -1,7 +1,8 @@
 """CartPole-v1: keep a pole upright on a cart.
 
-Barto, Sutton, Anderson, "Neuronlike adaptive elements that can solve difficult learning control problems" (1983);
-the equations of motion are Florian's "Correct equations for the dynamics of the cart-pole system" (2005).
+Barto, Sutton, Anderson, "Neuronlike adaptive elements that can solve difficult learning control
+problems" (1983); the equations of motion are Florian's "Correct equations for the dynamics of the
+cart-pole system" (2005).
 """
 
 from __future__ import annotations

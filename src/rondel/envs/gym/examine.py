@@ -1,7 +1,9 @@
-"""Looks at one raw Gymnasium environment and says in a sentence what is wrong with it."""
+"""Looks at one raw Gymnasium environment and says in one sentence what is wrong with it."""
 
 from __future__ import annotations
 
+import copy
+import numbers
 from typing import Any
 
 import numpy as np
@@ -13,53 +15,143 @@ from rondel.spaces import MASK
 
 
 def examine(env: Any, name: str, steps: int = 16) -> None:
-    """Reset and step the environment with random actions; a RondelError says what is wrong."""
-    random = np.random.default_rng(0)
-    trail = _run(env, name, steps, np.random.default_rng(0))
-    again = _run(env, name, steps, random)
-    nondeterministic = env.spec is not None and env.spec.nondeterministic
-    if not nondeterministic and not _same(trail, again):
+    """Run some random steps, twice with the same seed; a RondelError says what is wrong."""
+    trails = [_run(env, name, steps) for _ in range(2)]
+    deterministic = env.spec is None or not env.spec.nondeterministic
+    if deterministic and not _same(*trails):
         raise RondelError(
-            f"{name} goes differently when it is reset twice with the same seed and does the same: draw all its "
-            "randomness from self.np_random, after super().reset(seed=seed)."
+            f"{name} goes differently after two resets with one seed and the same actions: all its "
+            "randomness must come from self.np_random, which super().reset(seed=seed) seeds."
         )
 
 
-def reset(env: Any, name: str, seed: int) -> tuple[Any, dict[str, Any]]:
-    """What `env.reset(seed=seed)` returns, (obs, info), looked at."""
+def reset(env: Any, name: str, **seed: int) -> tuple[Any, dict[str, Any]]:
+    """What `env.reset(seed=seed)` returns, (observation, info), looked at."""
     try:
-        result = env.reset(seed=seed)
-    except TypeError as error:
-        if "seed" not in str(error):
-            raise _raised(error, name, "reset()") from error
-        raise RondelError(
-            f"{name} does not take a seed: define reset(self, *, seed=None, options=None) and call "
-            "super().reset(seed=seed) in it."
-        ) from error
+        result = env.reset(**seed)
     except Exception as error:
-        raise _raised(error, name, "reset()") from error
+        if isinstance(error, TypeError) and "seed" in str(error):
+            raise RondelError(
+                f"{name} takes no seed: define reset(self, *, seed=None, options=None), with "
+                "super().reset(seed=seed) in it."
+            ) from error
+        raise EnvError(f"{name} raised {type(error).__name__} in reset(): {error}") from error
     if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
         raise RondelError(
-            f"{name} returns {_described(result)} from reset(), where Gymnasium wants (observation, info) "
-            "with info a dict."
+            f"reset() of {name} returned {_described(result)}; it must return (observation, info), "
+            "info being a dict."
         )
-    _conform(env.observation_space, result[0], f"{name}, in reset(),")
+    _compare(env.observation_space, result[0], f"reset() of {name}")
     return result
 
 
-def _run(env: Any, name: str, steps: int, random: np.random.Generator) -> list[Any]:
-    """All observations and rewards of some random steps, each looked at."""
+def step(env: Any, name: str, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    """What `env.step(action)` returns, looked at."""
+    try:
+        result = env.step(action)
+    except Exception as error:
+        raise EnvError(
+            f"{name} raised {type(error).__name__} in step({action!r}): {error}"
+        ) from error
+    if not (isinstance(result, tuple) and len(result) == 5 and isinstance(result[4], dict)):
+        raise RondelError(
+            f"step() of {name} returned {_described(result)}; it must return "
+            "(observation, reward, terminated, truncated, info), info being a dict."
+        )
+    obs, reward, *ends, _ = result
+    _compare(env.observation_space, obs, f"step() of {name}")
+    if not isinstance(reward, numbers.Real) and np.shape(reward) != () or not np.isreal(reward):
+        raise RondelError(f"step() of {name} returned the reward {reward!r}; it must be a number.")
+    if not np.isfinite(float(reward)):
+        raise RondelError(f"step() of {name} returned the reward {reward}; it must be finite.")
+    for what, end in zip(("terminated", "truncated"), ends, strict=True):
+        if not isinstance(end, bool | np.bool_):
+            raise RondelError(
+                f"step() of {name} returned {what}={end!r} ({type(end).__name__}); it must be a bool."
+            )
+    return result
+
+
+def _run(env: Any, name: str, steps: int) -> list[Any]:
+    """Observations and rewards of random steps from one seed, each looked at."""
     obs, info = reset(env, name, seed=7)
-    trail = [obs]
     env.action_space.seed(7)
-    over = False
+    trail, over = [copy.deepcopy(obs)], False
     for _ in range(steps):
         if over:
-            obs, info = env.reset()
+            obs, info = reset(env, name)
             over = False
         else:
-            obs, reward, terminated, truncated, info = step(env, name, _sample(env, info, random))
+            mask = info.get(MASK)
+            obs, reward, terminated, truncated, info = step(
+                env, name, env.action_space.sample(mask)
+            )
             trail.append(reward)
             over = terminated or truncated
-        trail.append(obs)
+        trail.append(copy.deepcopy(obs))
     return trail
+
+
+def _compare(space: Any, obs: Any, call: str) -> None:
+    """Raise a sentence where the observation isn't one of its space."""
+    match space:
+        case gym_spaces.Dict():
+            if not (isinstance(obs, dict) and obs.keys() == space.keys()):
+                found = f"the keys {sorted(obs)}" if isinstance(obs, dict) else _described(obs)
+                raise RondelError(
+                    f"{call} returned an observation with {found}; its space has {sorted(space)}."
+                )
+            for name, part in space.items():
+                _compare(part, obs[name], f"{call}, at {name!r},")
+        case gym_spaces.Tuple():
+            if not (isinstance(obs, tuple) and len(obs) == len(space)):
+                raise RondelError(
+                    f"{call} returned {_described(obs)}; its space is a tuple of {len(space)}."
+                )
+            for place, part in enumerate(space):
+                _compare(part, obs[place], f"{call}, at {place},")
+        case gym_spaces.Box():
+            _compare_box(space, obs, call)
+        case _ if not space.contains(obs):
+            raise RondelError(f"{call} returned the observation {obs!r}, which is not in {space}.")
+
+
+def _compare_box(space: Any, obs: Any, call: str) -> None:
+    try:
+        array = np.asarray(obs)
+    except ValueError:
+        array = np.asarray(obs, object)
+    if array.shape != space.shape:
+        raise RondelError(
+            f"{call} returned an observation of shape {array.shape}; its space says {space.shape}."
+        )
+    # 64 bits for 32 and whole numbers for real ones are fine; fractions for whole numbers are not
+    if array.dtype.kind not in "biuf" or (array.dtype.kind == "f" and space.dtype.kind != "f"):
+        raise RondelError(
+            f"{call} returned an observation of dtype {array.dtype}; its space says {space.dtype}."
+        )
+    if not np.isfinite(array).all():
+        raise RondelError(f"{call} returned an observation that is not finite: {array}.")
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    slack = 1e-5 * np.maximum(1.0, np.abs(array, dtype=np.float64))
+    outside = (array < low - slack) | (array > high + slack)
+    if outside.any():
+        place = tuple(np.argwhere(outside)[0].tolist())
+        raise RondelError(
+            f"{call} returned an observation outside its space: {array[place]} at index {place}, where "
+            f"the bounds are {space.low[place]} and {space.high[place]}."
+        )
+
+
+def _described(result: Any) -> str:
+    if isinstance(result, tuple):
+        return f"a tuple of {len(result)} ({', '.join(type(part).__name__ for part in result)})"
+    return f"one {type(result).__name__}"
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, dict):
+        return all(_same(a[name], b[name]) for name in a)
+    if isinstance(a, tuple | list):
+        return len(a) == len(b) and all(_same(x, y) for x, y in zip(a, b, strict=True))
+    return bool(np.array_equal(a, b))

@@ -1,7 +1,7 @@
 """Gymnasium environments side by side in one process: a `HostEnv`.
 
-The loop over environments is written out flat, since with a quick environment every Python call in it is seen in
-the steps per second.
+The loop over environments is written out flat, since with a quick environment every Python call
+in it is seen in the steps per second.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from rondel.types import EnvSpec, Step
 
 
 class Lanes:
-    """b environments of one kind, stepped one after the other. Every array that it returns is a fresh one.
+    """b environments of one kind, stepped one after the other. Every array that it returns is a
+    fresh one.
 
-    `masked`: info["action_mask"] becomes a part of the observation. `first_lane` is the place of lane 0 among the
-    lanes of the whole run; only messages need it.
+    `masked`: info["action_mask"] becomes a part of the observation. `first_lane` is the place of
+    lane 0 among the lanes of the whole run; only messages need it.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
 """Gymnasium's spaces in Rondel's terms, and values across the border in both directions.
 
-Inside Rondel numbers are 32 bits wide at most, choices count from 0 and flags are int8. `observation_spec` and
-`action_spec` say what a space becomes, `writer` brings observations in, `translator` brings actions out.
+Inside Rondel numbers are 32 bits wide at most, choices count from 0 and flags are int8.
+`observation_spec` and `action_spec` say what a space becomes, `writer` brings observations in,
+`translator` brings actions out.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from gymnasium import spaces as gym_spaces
 from rondel.errors import RondelError
 from rondel.spaces import MASK, Box, Discrete, MultiBinary, MultiDiscrete, Space
 
-Writer: TypeAlias = Callable[[Any, int, Any], None]
+Writer: TypeAlias = Callable[[Any, Any, Any], None]  # (out [b, ...], lane or slice of lanes, obs)
 
 _NARROW = {"float64": "float32", "float16": "float32", "int64": "int32", "uint64": "uint32"}
 
@@ -61,19 +62,24 @@ def action_spec(space: Any, env: str) -> Space:
 def with_mask(observation: Space, action: Space, env: str) -> Space:
     """An observation with, beside it, a flag for each choice of the action (of all entries, one after the other)."""
     if isinstance(action, Box):
-        raise RondelError(f"{env} gives an action mask, but its action is a Box: there is no choice.")
+        raise RondelError(
+            f"{env} gives an action mask, but its action is a Box: there is no choice."
+        )
     choices = action.n if isinstance(action, Discrete) else sum(action.n)
     return {"observation": observation, MASK: MultiBinary((choices,))}
 
 
 def writer(space: Any) -> Writer:
-    """`write(out, lane, obs)` puts one lane's observation into row `lane` of a tree of arrays [b, ...]."""
+    """`write(out, lane, obs)` puts an observation into row `lane` of a tree of arrays [b, ...].
+
+    With a slice for `lane` it puts stacked observations into those rows.
+    """
     parts: list[tuple[Any, Writer]]
     match space:
         case gym_spaces.Discrete(start=start) if start != 0:
             return lambda out, lane, obs: setitem(out, lane, obs - start)
         case gym_spaces.MultiDiscrete(start=start):
-            return lambda out, lane, obs: setitem(out, lane, (obs - start).reshape(-1))
+            return lambda out, lane, obs: setitem(out, lane, (obs - start).reshape(out[lane].shape))
         case gym_spaces.Dict():
             parts = [(name, writer(part)) for name, part in space.items()]
         case gym_spaces.Tuple():
@@ -81,7 +87,7 @@ def writer(space: Any) -> Writer:
         case _:
             return setitem
 
-    def write(out: Any, lane: int, obs: Any) -> None:
+    def write(out: Any, lane: Any, obs: Any) -> None:
         for name, write_part in parts:
             write_part(out[name], lane, obs[name])
 
@@ -92,7 +98,7 @@ def masked_writer(space: Any) -> Writer:
     """The writer for (obs, info) pairs, where `info` holds the mask."""
     write_obs = writer(space)
 
-    def write(out: Any, lane: int, seen: Any) -> None:
+    def write(out: Any, lane: Any, seen: Any) -> None:
         obs, info = seen
         write_obs(out["observation"], lane, obs)
         mask = info[MASK]

@@ -1,4 +1,8 @@
-"""Where Gymnasium environments come from: a registered id, an instance, or a factory."""
+"""Where Gymnasium environments come from: a registered id, an instance, or a factory.
+
+What an environment observes is found by making one and resetting it once: an info with
+"action_mask" makes the observation {"observation": ..., "action_mask": int8 flags}.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import copy
 import importlib
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import gymnasium
 
@@ -19,90 +23,120 @@ from rondel.errors import RondelError
 from rondel.spaces import MASK
 from rondel.types import EnvSpec, HostEnv, HostWorld
 
+Factory: TypeAlias = Callable[[], Any]
 
-def world(source: Any) -> HostWorld:
-    """The world of one Gymnasium environment.
 
-    `source` is a registered id ("CartPole-v1", or "my_module:Mine-v0" where importing the module registers it),
-    a gymnasium.Env, or a function without arguments that makes one. One is made and reset here, to see what it
-    observes: an info with "action_mask" makes the observation {"observation": ..., "action_mask": int8 flags}.
+def from_id(name: str) -> HostWorld:
+    """A registered id, or "my_module:Mine-v0" where importing the module registers it.
 
-    >>> lanes = world("CartPole-v1").make(8)
+    >>> lanes = from_id("CartPole-v1").make(8)
     >>> step = lanes.reset(range(8))
     """
-    build: Callable[[], Any]
-    if isinstance(source, str):
-        build, name = partial(by_id, source), f"gymnasium:{source}"
-    elif isinstance(source, gymnasium.Env):
-        build, name = _Copies(source), f"gymnasium:{_name(source)}"
-    else:
-        build, name = source, ""
-    env = source if isinstance(source, gymnasium.Env) else build()
-    if not isinstance(env, gymnasium.Env):
-        raise RondelError(f"The factory made a {type(env).__name__}, not a gymnasium.Env.")
-    name = name or f"gymnasium:{_name(env)}"
+    env = _make(name)
+    spec, masked = _look(env, f"gymnasium:{name}")
+    vectorised = not masked and vector.usable(name, env, spec)
+    env.close()
+    if vectorised:
+        return HostWorld(spec, partial(vector.VectorLanes, name, spec))
+    return HostWorld(spec, partial(_lanes, partial(_make, name), spec, masked))
+
+
+def from_instance(env: Any) -> HostWorld:
+    """A gymnasium.Env that is there already: it becomes a lane, and further lanes are copies of it."""
+    spec, masked = _look(env, f"gymnasium:{_name(env)}")
+    return HostWorld(spec, partial(_lanes, _Copies(env), spec, masked))
+
+
+def from_factory(factory: Factory, made: Any) -> HostWorld:
+    """A function that makes environments, with one that it has made."""
+    if not is_gymnasium(made):
+        raise RondelError(
+            f"{factory!r} made a {type(made).__name__}; it must make a gymnasium.Env, an Env or a HostWorld."
+        )
+    spec, masked = _look(made, f"gymnasium:{_name(made)}")
+    made.close()
+    return HostWorld(spec, partial(_lanes, factory, spec, masked))
+
+
+def is_gymnasium(env: Any) -> bool:
+    return isinstance(env, gymnasium.Env)
+
+
+def is_registered(name: str) -> bool:
+    """Whether Gymnasium knows the id; a module named in front of it is imported, which may register it."""
+    module, colon, bare = name.rpartition(":")
+    if name.startswith("ALE/"):
+        module = "ale_py"
+    if module:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            hint = ': pip install "gymnasium[atari]"' if module == "ale_py" else ""
+            raise RondelError(f"{name} needs the module {module} ({error}){hint}.") from error
+    try:
+        gymnasium.spec(bare if colon else name)
+    except gymnasium.error.UnregisteredEnv:
+        return False
+    except gymnasium.error.DeprecatedEnv as error:
+        raise RondelError(str(error)) from error
+    return True
+
+
+def registered() -> list[str]:
+    """All ids that are registered with Gymnasium by now."""
+    return sorted(gymnasium.registry)
+
+
+def _look(env: Any, name: str) -> tuple[EnvSpec, bool]:
+    """The environment's spec, and whether its info brings a mask that belongs to the observation."""
     observation = observation_spec(env.observation_space, name)
     action = action_spec(env.action_space, name)
     _, info = examine.reset(env, name, seed=0)
     masked = MASK in info and not (isinstance(observation, dict) and MASK in observation)
     if masked:
         observation = with_mask(observation, action, name)
-    if env is not source:
-        env.close()
-    spec = EnvSpec(name, observation, action)
-    if isinstance(source, str) and not masked and vector.usable(source, spec):
-        return HostWorld(spec, partial(vector.VectorLanes, source, spec))
-    return HostWorld(spec, partial(_lanes, build, spec, masked))
+    return EnvSpec(name, observation, action), masked
 
 
-def _lanes(
-    build: Callable[[], Any], spec: EnvSpec, masked: bool, b: int, first_lane: int = 0
-) -> HostEnv:
+def _lanes(build: Factory, spec: EnvSpec, masked: bool, b: int, first_lane: int = 0) -> HostEnv:
     return Lanes([build() for _ in range(b)], spec, masked, first_lane)
 
 
-def by_id(name: str) -> Any:
-    """One environment of a registered id, with what is missing said in a sentence."""
-    if name.startswith("ALE/"):
-        with contextlib.suppress(ImportError):
-            importlib.import_module("ale_py")  # importing it is what registers its games
+def _make(name: str) -> Any:
     try:
-        # the checker is a Python call per step; ours has looked before
+        # Gymnasium's checker costs a call in every step; `check` has looked before
         return gymnasium.make(name, disable_env_checker=True)
     except gymnasium.error.DependencyNotInstalled as error:
-        raise RondelError(f"{name} needs a package that is not here: {error}") from error
-    except gymnasium.error.NamespaceNotFound as error:
-        hint = ' (pip install "gymnasium[atari]")' if name.startswith("ALE/") else ""
-        raise RondelError(f"{name} is not registered with Gymnasium: {error}{hint}") from error
-    except (gymnasium.error.Error, ImportError) as error:
-        raise RondelError(f"Gymnasium can't make {name}: {error}") from error
+        raise RondelError(f"gymnasium:{name} needs a package that is not here: {error}.") from error
     except Exception as error:
-        raise EnvError(f"gymnasium:{name} raised {type(error).__name__} when made: {error}") from error
+        raise EnvError(
+            f"gymnasium:{name} can't be made: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _name(env: Any) -> str:
-    return env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+    return str(env.spec.id) if env.spec is not None else type(env.unwrapped).__name__
 
 
 class _Copies:
-    """Makes environments like a given one: first that one itself, then copies of it."""
+    """Makes environments like a given one: first that one itself, then copies."""
 
     def __init__(self, env: Any) -> None:
         self._env = env
-        self._handed_out = False
+        self._used = False
 
     def __call__(self) -> Any:
-        if not self._handed_out:
-            self._handed_out = True
+        if not self._used:
+            self._used = True
             return self._env
         if self._env.spec is not None:
-            # a wrapper that doesn't record its arguments can't be made again: copy it instead
+            # a wrapper that doesn't record its arguments can't be made again, but perhaps copied
             with contextlib.suppress(ValueError, gymnasium.error.Error):
                 return gymnasium.make(self._env.spec, disable_env_checker=True)
         try:
             return copy.deepcopy(self._env)
         except Exception as error:
             raise RondelError(
-                f"{_name(self._env)} was given as one environment, and more are needed, but it can't be "
-                f"copied ({error}): pass a function that makes one instead."
+                f"{_name(self._env)} was given as one environment, which can't be copied for further lanes "
+                f"({error}): give a function that makes one instead."
             ) from error

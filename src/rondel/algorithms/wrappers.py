@@ -1,0 +1,120 @@
+"""Features that any algorithm can have: each takes an `Algorithm` and returns another."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from rondel.ops import statistics
+from rondel.ops.statistics import Moments, ReturnScale
+from rondel.spaces import zeros
+from rondel.types import Algorithm, Array, EnvSpec, Trajectory, Tree
+
+_OBSERVATIONS = ("obs", "next_obs")
+
+
+class Normalised(NamedTuple):
+    """The learner's state, with statistics of what was observed."""
+
+    inner: Tree
+    moments: Moments  # of all observations so far: the next round acts with these
+    acted: Moments  # those that the newest data were acted with: learning sees the same numbers
+
+
+class Scaled(NamedTuple):
+    """The learner's state, with statistics of discounted returns."""
+
+    inner: Tree
+    returns: ReturnScale
+
+
+def with_observation_normalisation(
+    algorithm: Algorithm, spec: EnvSpec, clip: float = 10.0
+) -> Algorithm:
+    """Observations reach the networks with zero mean and unit deviation; memory keeps them raw."""
+
+    def init(key: Array) -> Normalised:
+        nothing = statistics.no_moments(zeros(spec.observation))
+        return Normalised(algorithm.init(key), nothing, nothing)
+
+    def see(moments: Moments, obs: Tree) -> Tree:
+        return statistics.normalise(moments, obs, clip)
+
+    def absorb(state: Normalised, summary: tuple[Tree, Moments]) -> Normalised:
+        inner, observed = summary
+        return Normalised(
+            algorithm.absorb(state.inner, inner),
+            statistics.merge(state.moments, observed),
+            acted=state.moments,
+        )
+
+    def act(weights: tuple, carry: Tree, obs: Tree, keys: Array, explore: bool) -> tuple:
+        inner, moments = weights
+        return algorithm.act(inner, carry, see(moments, obs), keys, explore)
+
+    def prepare(weights: tuple, tr: Trajectory) -> tuple[Tree, tuple[Tree, Moments]]:
+        inner, moments = weights
+        seen, summary = algorithm.prepare(inner, tr._replace(obs=see(moments, tr.obs)))
+        # Prepared twice: observations are taken from the raw one, all else from the other. What
+        # is not taken is never computed, since XLA drops it.
+        raw, _ = algorithm.prepare(inner, tr)
+        items = seen._replace(**{name: getattr(raw, name) for name in _observations_of(seen)})
+        new = jax.tree.map(lambda x: x[algorithm.overlap : -1], tr.obs)
+        return items, (summary, statistics.moments_of(new, tr.valid[algorithm.overlap :]))
+
+    def gradient(variables: tuple, batch: Tree, key: Array) -> tuple:
+        inner, moments = variables
+        seen = {name: see(moments, getattr(batch, name)) for name in _observations_of(batch)}
+        return algorithm.gradient(inner, batch._replace(**seen), key)
+
+    return algorithm._replace(
+        init=init,
+        acting=lambda state: (algorithm.acting(state.inner), state.moments),
+        learning=lambda state: (algorithm.learning(state.inner), state.acted),
+        absorb=absorb,
+        gradient=gradient,
+        update=lambda state, grads: state._replace(inner=algorithm.update(state.inner, grads)),
+        act=act,
+        prepare=prepare,
+        start=lambda weights, *rest: algorithm.start(weights[0], *rest),
+    )
+
+
+def with_reward_scaling(
+    algorithm: Algorithm, lanes: int, discount: float, clip: float = 10.0
+) -> Algorithm:
+    """Rewards are divided by the running deviation of the discounted return, then cut at ±clip."""
+
+    def init(key: Array) -> Scaled:
+        return Scaled(algorithm.init(key), statistics.no_returns(lanes))
+
+    def absorb(state: Scaled, summary: tuple) -> Scaled:
+        inner, returns = summary
+        return Scaled(
+            algorithm.absorb(state.inner, inner),
+            statistics.absorb_returns(state.returns, returns),
+        )
+
+    def prepare(weights: tuple, tr: Trajectory) -> tuple[Tree, tuple]:
+        inner, scale = weights
+        scaled = tr._replace(reward=jnp.clip(tr.reward / scale, -clip, clip))
+        items, summary = algorithm.prepare(inner, scaled)
+        new = (x[algorithm.overlap :] for x in (tr.reward, tr.terminated, tr.truncated, tr.valid))
+        return items, (summary, statistics.return_summary(*new, discount))
+
+    return algorithm._replace(
+        init=init,
+        acting=lambda state: (algorithm.acting(state.inner), statistics.scale(state.returns)),
+        learning=lambda state: algorithm.learning(state.inner),
+        absorb=absorb,
+        update=lambda state, grads: state._replace(inner=algorithm.update(state.inner, grads)),
+        act=lambda weights, *rest: algorithm.act(weights[0], *rest),
+        prepare=prepare,
+        start=lambda weights, *rest: algorithm.start(weights[0], *rest),
+    )
+
+
+def _observations_of(record: Tree) -> list[str]:
+    return [name for name in _OBSERVATIONS if name in record._fields]

@@ -1,0 +1,28 @@
+"""What it takes to try out an environment: random actions, and its observations leaf by leaf."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from rondel.spaces import Box, Discrete, Leaf, Space
+from rondel.types import Tree
+
+
+def random_action(space: Leaf, b: int, random: np.random.Generator) -> Any:
+    """Random actions [b, ...] such as a policy could say: choices from 0, Box actions in -1..1."""
+    if isinstance(space, Box):
+        return random.uniform(-1.0, 1.0, (b, *space.shape)).astype(np.float32)
+    choices = space.n if isinstance(space, Discrete) else np.array(space.n)
+    return random.integers(choices, size=(b, *space.shape), dtype=np.int32)
+
+
+def leaves(space: Space, tree: Tree, path: str = "") -> Iterator[tuple[str, Leaf, Any]]:
+    """(path, space, array) for every array that the space says there is; a missing one is a KeyError."""
+    if isinstance(space, dict | tuple):
+        for name in space if isinstance(space, dict) else range(len(space)):
+            yield from leaves(space[name], tree[name], f"{path}[{name!r}]")
+    else:
+        yield path, space, tree

@@ -1,0 +1,171 @@
+"""The command line: rondel train | eval | resume | list."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import traceback
+from typing import Annotated, Any
+
+import tyro
+
+import rondel
+from rondel import algorithms, envs
+from rondel.errors import RondelError
+from rondel.run import display, training
+from rondel.run.fields import with_fields
+from rondel.run.setup import Options, split, tuned_for
+
+_USAGE = """\
+rondel: distributed reinforcement learning on JAX
+
+  rondel train ALGORITHM ENV [flags]   train an agent; every field of the algorithm is a flag
+  rondel resume PATH [--steps N]       go on with a run, to N steps in all
+  rondel eval PATH [--episodes N]      greedy episodes of what a run has learned
+  rondel list algorithms|envs          what there is
+
+`rondel train ALGORITHM ENV --help` lists the flags with their values for that environment.
+"""
+
+Positional = tyro.conf.Positional
+
+
+@dataclasses.dataclass(frozen=True)
+class Train:
+    """Train an agent."""
+
+    steps: int = training.STEPS  # environment steps
+    seed: int = 0  # where all randomness comes from
+    out: str | None = None  # the run's folder; by default a new one under runs/
+    until_return: float | None = None  # stop when the last 100 episodes reach this mean return
+    eval_episodes: int = 100  # greedy episodes at the end
+    tuned: bool = True  # start from the tuned settings for this environment, if there are any
+    json: bool = False  # print the result as one JSON object on the last line
+
+
+@dataclasses.dataclass(frozen=True)
+class Resume:
+    """Go on with a run from its newest checkpoint, or from the one given."""
+
+    path: Positional[str]  # the folder of a run, or one of its checkpoints
+    steps: int | None = None  # the new total of environment steps; by default that of the run
+    until_return: float | None = None  # stop when the last 100 episodes reach this mean return
+    json: bool = False  # print the result as one JSON object on the last line
+
+
+@dataclasses.dataclass(frozen=True)
+class Eval:
+    """Greedy episodes in fresh environments."""
+
+    path: Positional[str]  # the folder of a run, or one of its checkpoints
+    episodes: int = 100  # how many to play
+    seed: int = 0  # where the environments' randomness comes from
+    json: bool = False  # print the result as one JSON object on the last line
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Entry point; the exit status is 2 for a request that can't be met, 130 after Ctrl-C."""
+    argv = sys.argv[1:] if argv is None else argv
+    commands = {"train": _train, "resume": _resume, "eval": _eval, "list": _list}
+    if not argv or argv[0] in ("-h", "--help"):
+        print(_USAGE, end="")
+        raise SystemExit(0 if argv else 2)
+    if argv[0] in ("-V", "--version"):
+        print(rondel.__version__)
+        return
+    if argv[0] not in commands:
+        print(f"rondel has no command {argv[0]!r}.\n\n{_USAGE}", end="", file=sys.stderr)
+        raise SystemExit(2)
+    try:
+        commands[argv[0]](argv[1:])
+    except RondelError as error:
+        if error.__cause__ is not None and getattr(error, "shows_cause", False):
+            traceback.print_exception(error.__cause__)
+        print(f"rondel: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+
+
+def _train(argv: list[str]) -> None:
+    if len(argv) < 2 or argv[0].startswith("-") or argv[1].startswith("-"):
+        asked = bool({"-h", "--help"} & set(argv))
+        print(_USAGE, end="", file=sys.stdout if asked else sys.stderr)
+        raise SystemExit(0 if asked else 2)
+    name, env, *flags = argv
+    module = algorithms.find(name)
+    tuned = {} if "--no-tuned" in flags else tuned_for(name, env)
+    own, rest = split(tuned)
+    options = with_fields(Options(lanes=module.LANES), own)
+    config = with_fields(module.Config(), rest)
+    request = _parse(_flat(Train=Train(), Options=options, Config=config), flags, f"train {name} {env}")
+    fields = _changed(options, request.Options) | _changed(config, request.Config)
+    asked = dataclasses.asdict(request.Train)
+    as_json = asked.pop("json")
+    run = rondel.train(name, env, display=display.choose(), **asked, **fields)
+    _say(run.result, as_json)
+
+
+def _resume(argv: list[str]) -> None:
+    request = dataclasses.asdict(_parse(Resume, argv, "resume"))
+    as_json = request.pop("json")
+    run = rondel.resume(request.pop("path"), display=display.choose(), **request)
+    _say(run.result, as_json)
+
+
+def _eval(argv: list[str]) -> None:
+    request = _parse(Eval, argv, "eval")
+    played = rondel.evaluate(request.path, episodes=request.episodes, seed=request.seed)
+    _say(
+        {
+            "path": request.path,
+            "episodes": request.episodes,
+            "seed": request.seed,
+            "eval_return": played.mean,
+            "eval_return_std": float(played.returns.std()),
+            "eval_length": float(played.lengths.mean()),
+            "unfinished": played.unfinished,
+        },
+        request.json,
+    )
+
+
+def _list(argv: list[str]) -> None:
+    if argv == ["algorithms"]:
+        for name in algorithms.TABLE:
+            module = algorithms.find(name)
+            lag = {None: "any lag"}.get(module.MAX_LAG, f"lag up to {module.MAX_LAG}")
+            print(f"{name:8} {module.FAMILY:13} {module.ACTIONS:28} {lag:12} {module.PAPER}")
+    elif argv == ["envs"]:
+        for world, names in envs.names().items():
+            print(*(f"{world}:{name}" for name in names), sep="\n")
+    else:
+        raise RondelError("rondel list takes one word: `algorithms` or `envs`.")
+
+
+def _flat(**defaults: Any) -> Any:
+    """One record of several, whose fields are all flags without a prefix."""
+    parts = [
+        (name, Annotated[type(value), tyro.conf.arg(name="")], dataclasses.field(default=value))
+        for name, value in defaults.items()
+    ]
+    return dataclasses.make_dataclass("Request", parts, namespace={"__doc__": Train.__doc__})
+
+
+def _parse(kind: Any, argv: list[str], command: str) -> Any:
+    config = (tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes)
+    return tyro.cli(kind, args=argv, prog=f"rondel {command}", config=config)
+
+
+def _changed(default: Any, given: Any) -> dict[str, Any]:
+    pairs = {f.name: getattr(given, f.name) for f in dataclasses.fields(given)}
+    return {name: value for name, value in pairs.items() if value != getattr(default, name)}
+
+
+def _say(result: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(result))
+        return
+    for name, value in result.items():
+        print(f"{name:17} {value:.6g}" if isinstance(value, float) else f"{name:17} {value}")

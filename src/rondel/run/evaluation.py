@@ -1,0 +1,145 @@
+"""Greedy episodes in fresh environments: how good a policy is.
+
+Every lane plays the same number of episodes, so short ones don't count more often than long ones.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from rondel.execution.experience import act
+from rondel.execution.keys import Purpose, fold, lane_seeds, per_lane, root
+from rondel.execution.task import to_device
+from rondel.types import Algorithm, Array, Env, HostWorld, Step, Tree
+
+_HOST_LANES = 20  # host environments are made one by one
+_TRACED_LANES = 500
+_MAX_STEPS = 100_000  # of a lane: some policies never end an episode
+
+
+class Evaluation(NamedTuple):
+    """The episodes of an evaluation, in order."""
+
+    returns: np.ndarray
+    lengths: np.ndarray
+    unfinished: int = 0  # episodes that went on for too long; they count as far as they got
+
+    @property
+    def mean(self) -> float:
+        return float(self.returns.mean())
+
+
+class _Tally(NamedTuple):
+    """Episodes that each lane has ended [b, quota], and how many that is [b]."""
+
+    returns: Array
+    lengths: Array
+    ended: Array
+
+
+def run_episodes(
+    algorithm: Algorithm, env: Env | HostWorld, weights: Tree, episodes: int, seed: int
+) -> Evaluation:
+    """Play `episodes` episodes greedily. The environments' randomness comes from `seed`."""
+    most = _TRACED_LANES if isinstance(env, Env) else _HOST_LANES
+    lanes = min(episodes, most)
+    quota = -(-episodes // lanes)
+    key = fold(root(seed), Purpose.EVALUATE)
+    lane = np.arange(lanes, dtype=np.int32)
+    if isinstance(env, Env):
+        tally, step = jax.jit(partial(_traced, algorithm, env, quota))(weights, key, lane)
+    else:
+        seeds = lane_seeds(seed, Purpose.EVALUATE, lanes)
+        tally, step = _on_host(algorithm, env, weights, key, lane, quota, seeds)
+    tally = _with_unfinished(tally, step, quota)
+    rows = [np.asarray(x).reshape(-1)[:episodes] for x in (tally.returns, tally.lengths)]
+    missing = int(np.maximum(quota - np.asarray(tally.ended), 0).sum())
+    return Evaluation(*rows, missing)
+
+
+def _greedy(
+    algorithm: Algorithm, weights: Tree, carry: Tree, step: Step, key: Array, lane: Array, t: Array
+) -> tuple[Array, Tree]:
+    keys = per_lane(jax.random.fold_in(key, t), lane)
+    action, carry, _, _ = act(
+        algorithm, weights, carry, step.obs, step.first, keys, lane, explore=False
+    )
+    return action, carry
+
+
+def _traced(
+    algorithm: Algorithm, env: Env, quota: int, weights: Tree, key: Array, lane: Array
+) -> tuple[_Tally, Step]:
+    def one(loop: tuple) -> tuple:
+        state, step, carry, tally, t = loop
+        action, carry = _greedy(algorithm, weights, carry, step, key, lane, t)
+        state, step = env.step(state, action)
+        return state, step, carry, _count(tally, step), t + 1
+
+    def goes_on(loop: tuple) -> Array:
+        *_, tally, t = loop
+        return (tally.ended < quota).any() & (t < _MAX_STEPS)
+
+    state, step = env.init(per_lane(key, lane))
+    shape = (lane.shape[0], quota)
+    tally = _Tally(jnp.zeros(shape), jnp.zeros(shape, jnp.int32), jnp.zeros(shape[0], jnp.int32))
+    loop = (state, step, algorithm.carry(lane), tally, jnp.int32(0))
+    _, step, _, tally, _ = lax.while_loop(goes_on, one, loop)
+    return tally, step
+
+
+def _count(tally: _Tally, step: Step) -> _Tally:
+    done = step.terminated | step.truncated
+    quota = tally.returns.shape[1]
+    here = (jnp.arange(quota)[None] == tally.ended[:, None]) & done[:, None]
+    return _Tally(
+        jnp.where(here, step.episode_return[:, None], tally.returns),
+        jnp.where(here, step.episode_length[:, None], tally.lengths),
+        tally.ended + done,
+    )
+
+
+def _on_host(
+    algorithm: Algorithm,
+    world: HostWorld,
+    weights: Tree,
+    key: Array,
+    lane: np.ndarray,
+    quota: int,
+    seeds: np.ndarray,
+) -> tuple[_Tally, Step]:
+    greedy = jax.jit(partial(_greedy, algorithm))
+    env = world.make(len(lane))
+    try:
+        step, carry = env.reset(seeds), algorithm.carry(lane)
+        shape = (len(lane), quota)
+        tally = _Tally(np.zeros(shape, np.float32), np.zeros(shape, np.int32), np.zeros(shape[0], int))
+        for t in range(_MAX_STEPS):
+            action, carry = greedy(weights, carry, to_device(step), key, lane, t)
+            step = env.step(np.asarray(action))
+            for i in np.flatnonzero((step.terminated | step.truncated) & (tally.ended < quota)):
+                tally.returns[i, tally.ended[i]] = step.episode_return[i]
+                tally.lengths[i, tally.ended[i]] = step.episode_length[i]
+                tally.ended[i] += 1
+            if (tally.ended >= quota).all():
+                break
+        return tally, step
+    finally:
+        env.close()
+
+
+def _with_unfinished(tally: _Tally, step: Step, quota: int) -> _Tally:
+    """Where a lane ran out of time, its last episode counts as far as it got."""
+    tally = jax.tree.map(np.array, tally)
+    late = tally.ended < quota
+    returns, lengths = np.asarray(step.episode_return), np.asarray(step.episode_length)
+    for i in np.flatnonzero(late):
+        tally.returns[i, tally.ended[i] :] = returns[i]
+        tally.lengths[i, tally.ended[i] :] = lengths[i]
+    return tally

@@ -1,0 +1,96 @@
+"""The folder of a run, and what is written there about it."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from rondel import algorithms, spaces
+from rondel.envs import bare_id
+from rondel.errors import RondelError
+from rondel.run.setup import Setup, prepare
+
+
+def claim(out: str | os.PathLike[str] | None, name: str, env_id: str, seed: int) -> Path:
+    """A new folder for a run: `out`, or one under runs/ that is named by what runs."""
+    if out is None:
+        env = "".join(c if c.isalnum() or c in "-_." else "-" for c in bare_id(env_id))
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        stem = Path("runs") / f"{name}-{env}-seed{seed}-{stamp}"
+        tries = (stem, *(stem.with_name(f"{stem.name}-{i}") for i in range(2, 1000)))
+        path = next(p for p in tries if not p.exists())
+    else:
+        path = Path(out)
+        if (path / "checkpoints").exists() or (path / "config.json").exists():
+            raise RondelError(
+                f"{path} already holds a run. Go on with it by `rondel resume {path}`, "
+                "or choose another folder."
+            )
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RondelError(
+            f"The run's folder {path} can't be made: {error.strerror}. Choose another."
+        ) from error
+    return path
+
+
+def describe(setup: Setup, steps: int, until_return: float, threads: str) -> dict[str, Any]:
+    """A run in words and numbers that JSON can hold; `setup_from` reads it back."""
+    spec = setup.task.env.spec
+    config = setup.config
+    return {
+        "algorithm": setup.name,
+        "env": spec.id,
+        "seed": setup.task.seed,
+        "config": dataclasses.asdict(config) if dataclasses.is_dataclass(config) else None,
+        "options": dataclasses.asdict(setup.options),
+        "total_steps": steps,
+        "until_return": until_return if until_return != float("inf") else None,
+        "observation": spaces.to_json(spec.observation),
+        "action": spaces.to_json(spec.action),
+        "threads": threads,
+        "versions": {n: importlib.metadata.version(n) for n in ("rondel", "jax", "jaxlib", "numpy")},
+    }
+
+
+def setup_from(meta: dict[str, Any], algorithm: Any, env: Any, config: Any) -> Setup:
+    """The setup that `describe` told of. The user's own parts have to be brought again."""
+    name = meta["algorithm"]
+    if algorithm is None:
+        if name not in algorithms.TABLE:
+            raise RondelError(
+                f"This run was made by an algorithm of your own, {name!r}: "
+                "load it with algorithm=… and config=…."
+            )
+        algorithm = name
+    fields = {k: v for k, v in meta["options"].items() if v is not None}
+    if config is None and meta["config"] is not None:
+        fields |= meta["config"]
+    try:
+        return prepare(
+            algorithm, meta["env"] if env is None else env,
+            seed=meta["seed"], config=config, tuned=False, fields=fields,
+        )
+    except RondelError as error:
+        if env is None and meta["env"].partition(":")[0] not in ("jax", "gymnasium", "probe"):
+            raise RondelError(
+                f"This run was made in an environment of your own, {meta['env']!r}: load it with env=…."
+            ) from error
+        raise
+
+
+def write_config(path: Path, meta: dict[str, Any]) -> None:
+    """config.json, for people and scripts; a run goes on from its checkpoints, not from this."""
+    text = json.dumps(meta, indent=2) + "\n"
+    partial = path / ".config.json.partial"
+    try:
+        partial.write_text(text)
+        partial.replace(path / "config.json")
+    except OSError as error:
+        raise RondelError(f"{path} can't be written to: {error.strerror}.") from error

@@ -1,0 +1,62 @@
+"""A trained policy, to be asked for actions outside of training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rondel.errors import RondelError
+from rondel.execution.keys import Purpose, fold, per_lane, root
+from rondel.execution.task import to_device
+from rondel.spaces import Space, zeros
+from rondel.types import Algorithm, EnvSpec, Tree
+
+
+class Policy:
+    """What a run has learned, as a function from observations to actions."""
+
+    def __init__(self, algorithm: Algorithm, spec: EnvSpec, weights: Tree) -> None:
+        self.algorithm, self.spec, self.weights = algorithm, spec, weights
+        self._asked = 0
+        self._act = jax.jit(algorithm.act, static_argnums=4)
+
+    def act(self, obs: Tree, carry: Tree = None, *, explore: bool = False, seed: int = 0) -> Any:
+        """The action for one observation, or the actions for a batch of them, in env units.
+
+        Greedy unless `explore`. A recurrent policy returns (action, carry): hand the carry back
+        with the next observation, and leave it out at the start of an episode.
+        """
+        single, batch = _batched(self.spec.observation, obs)
+        lane = jnp.arange(jax.tree.leaves(batch)[0].shape[0])
+        recurrent = bool(jax.tree.leaves(self.algorithm.carry(lane)))
+        before = self.algorithm.carry(lane) if carry is None else carry
+        keys = per_lane(fold(root(seed), Purpose.EVALUATE, self._asked), lane)
+        self._asked += explore  # a greedy policy answers the same whenever it is asked
+        out, after, _ = self._act(self.weights, before, batch, keys, explore)
+        action = self.spec.action.to_env(np.asarray(out))
+        action = action[0] if single else action
+        return (action, after) if recurrent else action
+
+
+def _batched(space: Space, obs: Tree) -> tuple[bool, Tree]:
+    """Does `obs` lack the batch axis? And the same with one."""
+    like = zeros(space)
+    try:
+        obs = jax.tree.map(lambda x, z: np.asarray(x, z.dtype), obs, like)
+        extra = {x.ndim - z.ndim for x, z in zip(*map(jax.tree.leaves, (obs, like)), strict=True)}
+        fits = jax.tree.map(lambda x, z: x.shape[x.ndim - z.ndim :] == z.shape, obs, like)
+    except (ValueError, TypeError):
+        extra, fits = set(), False
+    if extra not in ({0}, {1}) or not all(jax.tree.leaves(fits)):
+        shape = jax.tree.map(lambda z: z.shape, like)
+        raise RondelError(
+            f"The policy wants an observation of shape {shape}, or a batch of them with one axis "
+            f"in front; it was given {jax.tree.map(np.shape, obs)}."
+        )
+    single = extra == {0}
+    return single, to_device(jax.tree.map(lambda x: x[None], obs) if single else obs)
+
+

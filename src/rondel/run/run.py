@@ -1,0 +1,128 @@
+"""A run: a ring with a goal, to be stepped through, asked, saved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from rondel.errors import RondelError
+from rondel.execution import episodes
+from rondel.execution.ring import Limits, Report, Ring, rounds
+from rondel.run import checkpoint
+from rondel.run.evaluation import Evaluation, run_episodes
+from rondel.run.folder import describe
+from rondel.run.policy import Policy
+from rondel.run.setup import Setup
+from rondel.types import Tree
+
+
+class Run:
+    """Iterate over it to take its rounds one by one: each gives a `Report`."""
+
+    def __init__(self, setup: Setup, limits: Limits, threads: str, path: Path | None = None) -> None:
+        self.setup, self.limits, self.threads, self.path = setup, limits, threads, path
+        self.ring = Ring(setup.task)
+        self.memory_is_gone = False  # it was loaded from a checkpoint that had none left
+        self.result: dict[str, Any] = {}  # what `train` says at the end
+
+    def __iter__(self) -> Iterator[Report]:
+        return self.rounds(at_a_time=1)
+
+    def rounds(self, at_a_time: int | None = None) -> Iterator[Report]:
+        """The rounds up to the limits. A fused ring can run several in one call."""
+        for report in rounds(self.ring, self.limits, at_a_time):
+            self._stop_if_not_finite(report)
+            yield report
+
+    @property
+    def steps(self) -> int:
+        """Transitions so far."""
+        return self.ring.steps
+
+    @property
+    def episodes(self) -> int:
+        """Episodes that have ended so far."""
+        return int(self.ring.recent.count)
+
+    @property
+    def return_mean(self) -> float | None:
+        """Mean return of the last 100 episodes of training; None before the first has ended."""
+        means = episodes.means(self.ring.recent)
+        return means[0] if means else None
+
+    @property
+    def length_mean(self) -> float | None:
+        """Mean length of the same episodes."""
+        means = episodes.means(self.ring.recent)
+        return means[1] if means else None
+
+    @property
+    def state(self) -> Tree:
+        """The learner's state."""
+        return self.ring.update.learner
+
+    @property
+    def policy(self) -> Policy:
+        """What has been learned so far."""
+        return Policy(self.setup.task.algorithm, self.setup.task.env.spec, self.ring.update.acting())
+
+    def evaluate(self, episodes: int = 100, seed: int | None = None) -> Evaluation:
+        """Greedy episodes in fresh environments."""
+        task = self.setup.task
+        seed = task.seed if seed is None else seed
+        return run_episodes(task.algorithm, task.env, self.ring.update.acting(), episodes, seed)
+
+    def save(self, folder: Path | None = None) -> Path:
+        """Write a checkpoint into the run's folder, or into another."""
+        folder = folder or self.path
+        if folder is None:
+            raise RondelError("This run has no folder to save into: name one, run.save(folder).")
+        meta = describe(self.setup, self.limits.steps, self.limits.until_return, self.threads)
+        meta |= {"round": self.ring.round, "steps": self.ring.steps}
+        return checkpoint.save(folder, self.ring.tree(), self.ring.memory.memory, meta)
+
+    def restore(self, path: Path) -> None:
+        """Go on from a checkpoint. If its memory is gone, the run's own stays: empty."""
+        state, memory, meta = checkpoint.load(path, self.ring.tree(), self.ring.memory.memory)
+        self.memory_is_gone = memory is None
+        state, memory = jax.tree.map(jnp.array, (state, memory))
+        memory = self.ring.memory.memory if self.memory_is_gone else memory
+        self.ring.restore(state, memory, meta["round"], meta["steps"])
+
+    def close(self) -> None:
+        """Free what the environments hold."""
+        self.ring.close()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _stop_if_not_finite(self, report: Report) -> None:
+        terms = [f"{k} is {v}" for k, v in report.metrics.items() if not math.isfinite(v)]
+        if not terms:
+            return
+        raise RondelError(
+            f"Training stopped in round {report.round}, after {report.steps} steps, because "
+            f"{', '.join(terms)}. {self._last_good()} A smaller learning_rate or max_grad_norm, or "
+            "rewards of a smaller size (scale_rewards), usually help."
+        )
+
+    def _last_good(self) -> str:
+        try:
+            good = checkpoint.find(self.path) if self.path else None
+        except RondelError:
+            good = None
+        return f"The last good checkpoint is {good}." if good else "No checkpoint was saved before."

@@ -1,0 +1,134 @@
+"""What was asked for, made definite: from names and fields to a task that can run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from rondel import algorithms
+from rondel.algorithms.tuned import TUNED
+from rondel.algorithms.wrappers import with_observation_normalisation, with_reward_scaling
+from rondel.envs import bare_id, check, make
+from rondel.errors import RondelError
+from rondel.execution.task import Task
+from rondel.run.fields import with_fields
+from rondel.types import Algorithm, Env, EnvSpec, HostWorld
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What can be set of a run, whatever its algorithm."""
+
+    lanes: int = 8  # environments side by side
+    block: int | None = None  # lanes that act in one call; by default 8, or all if 8 doesn't fit
+    normalise_observations: bool = False  # by running mean and deviation
+    scale_rewards: bool = False  # by the running deviation of the discounted return
+
+
+class Setup(NamedTuple):
+    """A run, before its first round."""
+
+    name: str  # of the algorithm
+    config: Any
+    options: Options
+    tuned: dict[str, Any]  # which of these came from the table of tuned settings
+    task: Task
+
+    @property
+    def env_id(self) -> str:
+        return self.task.env.spec.id
+
+
+def prepare(
+    algorithm: str | ModuleType | Callable[[Any, EnvSpec], Algorithm],
+    env: Any,
+    *,
+    seed: int = 0,
+    config: Any = None,
+    tuned: bool = True,
+    fields: dict[str, Any] | None = None,
+) -> Setup:
+    """Find the algorithm and the environment, settle every field, check what can be checked.
+
+    `fields` are those of the algorithm's Config and of `Options` by name. Precedence: defaults <
+    tuned < fields; a `config` bypasses the tuned settings.
+    """
+    if isinstance(algorithm, str):
+        algorithm = algorithms.find(algorithm)
+    world = make(env)
+    name, build = _named(algorithm)
+    fields, chosen = fields or {}, {}
+    if config is None and isinstance(algorithm, ModuleType):
+        config = algorithm.Config()
+        chosen = tuned_for(name, world.spec.id) if tuned else {}
+    own, rest = split(chosen | fields)
+    options = with_fields(Options(lanes=getattr(algorithm, "LANES", Options.lanes)), own)
+    options = dataclasses.replace(options, block=_block(options))
+    if config is not None:
+        config = with_fields(config, rest)
+    elif rest:
+        raise RondelError(
+            f"{', '.join(rest)} can't be set on {name}, which came without a config: "
+            "pass config=… with your own make."
+        )
+    _check_env(world)
+    spec = world.spec._replace(lanes=options.lanes)
+    task = Task(
+        _wrapped(build(config, spec), options, config, spec), world, seed, options.lanes,
+        options.block or options.lanes,
+    )
+    return Setup(name, config, options, {k: v for k, v in chosen.items() if k not in fields}, task)
+
+
+def tuned_for(name: str, env_id: str) -> dict[str, Any]:
+    """The tuned settings of an algorithm for an environment, by name; none if there are none."""
+    return TUNED.get(name, {}).get(bare_id(env_id), {})
+
+
+def split(fields: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Fields of `Options`, and all others."""
+    own = {field.name for field in dataclasses.fields(Options)}
+    mine = {name: value for name, value in fields.items() if name in own}
+    return mine, {name: value for name, value in fields.items() if name not in own}
+
+
+def _named(algorithm: Any) -> tuple[str, Callable[[Any, EnvSpec], Algorithm]]:
+    if isinstance(algorithm, ModuleType):
+        return algorithm.__name__.rpartition(".")[2], algorithm.make
+    if callable(algorithm):
+        return getattr(algorithm, "__module__", "own").rpartition(".")[2], algorithm
+    raise RondelError(
+        f"{algorithm!r} is no algorithm: give a name ({', '.join(algorithms.TABLE)}), a module with "
+        "Config and make, or a function make(config, spec) that returns an Algorithm."
+    )
+
+
+def _block(options: Options) -> int:
+    lanes, block = options.lanes, options.block
+    if lanes < 1:
+        raise RondelError(f"lanes={lanes} leaves nothing to act in: 1 or more would work.")
+    if block is None:
+        return 8 if lanes % 8 == 0 else lanes
+    if block < 1 or lanes % block:
+        fits = [n for n in range(1, lanes + 1) if lanes % n == 0]
+        raise RondelError(
+            f"block={block} doesn't divide the {lanes} lanes: {', '.join(map(str, fits))} would."
+        )
+    return block
+
+
+def _check_env(world: Env | HostWorld) -> None:
+    ours = world.spec.id.startswith(("jax:", "probe:"))  # checked in our own tests
+    if not ours:
+        check(world)
+
+
+def _wrapped(algorithm: Algorithm, options: Options, config: Any, spec: EnvSpec) -> Algorithm:
+    if options.scale_rewards:
+        discount = getattr(config, "discount", 0.99)
+        algorithm = with_reward_scaling(algorithm, spec.lanes, discount)
+    if options.normalise_observations:
+        algorithm = with_observation_normalisation(algorithm, spec)
+    return algorithm

@@ -1,0 +1,291 @@
+"""From a request to a trained agent: `start`, `train`, `resume`, `load`, `evaluate`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rondel.errors import RondelError
+from rondel.execution.ring import Limits, Report
+from rondel.run import checkpoint, curve, folder, machine, summary
+from rondel.run.display import Display, Progress, Silent
+from rondel.run.evaluation import Evaluation, run_episodes
+from rondel.run.policy import Policy
+from rondel.run.record import Recorder
+from rondel.run.run import Run
+from rondel.run.setup import prepare
+
+Callback = Callable[[Run, Report], Any]
+STEPS = 100_000
+_ROWS = 1_000  # of metrics.jsonl, about
+_CHECKPOINT_SECONDS = 60.0
+
+
+def start(
+    algorithm: Any,
+    env: Any,
+    *,
+    steps: int = STEPS,
+    seed: int = 0,
+    config: Any = None,
+    tuned: bool = True,
+    until_return: float | None = None,
+    **fields: Any,
+) -> Run:
+    """A run that is ready to go; iterate over it to take its rounds one by one.
+
+    `algorithm` is a name, a module with `Config` and `make`, or your own `make(config, spec)`.
+    `env` is an id, a traceable `Env`, a gymnasium.Env, or a function that makes one. `fields` are
+    those of the algorithm's `Config` and of `Options` (lanes, block, normalise_observations,
+    scale_rewards). It writes nothing.
+
+    >>> for report in rondel.start("ppo", "CartPole-v1", steps=10_000):
+    ...     print(report.steps, report.metrics)
+    """
+    if steps < 1:
+        raise RondelError(f"steps={steps} is no run: 1 or more would work.")
+    if not 0 <= seed < 2**32:
+        raise RondelError(f"seed={seed} can't be used: take a whole number from 0 to 2**32 - 1.")
+    threads = machine.settle()
+    setup = prepare(algorithm, env, seed=seed, config=config, tuned=tuned, fields=fields)
+    goal = float("inf") if until_return is None else until_return
+    return Run(setup, Limits(steps, goal), threads)
+
+
+def train(
+    algorithm: Any,
+    env: Any,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    callbacks: Sequence[Callback] = (),
+    display: Display | None = None,
+    eval_episodes: int = 100,
+    **request: Any,
+) -> Run:
+    """Train, with a folder that holds config, metrics, checkpoints and a learning curve.
+
+    Takes what `start` takes, and `out`, the folder (by default a new one under runs/). A callback
+    gets the run and the report after each round; when it returns True the run stops there.
+
+    >>> run = rondel.train("ppo", "CartPole-v1", steps=100_000)
+    >>> run.policy.act(obs)
+    """
+    began = time.monotonic()
+    run = start(algorithm, env, **request)
+    name, seed = run.setup.name, run.setup.task.seed
+    run.path = folder.claim(out, name, run.setup.env_id, seed)
+    return _drive(run, callbacks, display or Silent(), eval_episodes, began)
+
+
+def resume(
+    path: str | os.PathLike[str],
+    *,
+    steps: int | None = None,
+    until_return: float | None = None,
+    algorithm: Any = None,
+    env: Any = None,
+    config: Any = None,
+    callbacks: Sequence[Callback] = (),
+    display: Display | None = None,
+    eval_episodes: int = 100,
+) -> Run:
+    """Go on with a run from its newest checkpoint, or from the one given; `steps` is the new total.
+
+    An algorithm or environment of your own has to be brought again.
+    """
+    began = time.monotonic()
+    run = load(path, algorithm=algorithm, env=env, config=config)
+    total = run.limits.steps if steps is None else steps
+    if total <= run.steps:
+        raise RondelError(
+            f"The run in {run.path} has done {run.steps} steps already; to go on, name a larger "
+            f"total, such as steps={2 * run.steps}."
+        )
+    goal = run.limits.until_return if until_return is None else until_return
+    run.limits = Limits(total, goal)
+    return _drive(run, callbacks, display or Silent(), eval_episodes, began, resumed=True)
+
+
+def load(
+    path: str | os.PathLike[str], *, algorithm: Any = None, env: Any = None, config: Any = None
+) -> Run:
+    """A run as its newest checkpoint, or the one given, has it: to ask, evaluate or resume."""
+    found = checkpoint.find(Path(path))
+    meta = checkpoint.read_meta(found)
+    threads = machine.settle(meta["threads"])
+    setup = folder.setup_from(meta, algorithm, env, config)
+    goal = float("inf") if meta["until_return"] is None else meta["until_return"]
+    home = found.parent.parent if found.parent.name == "checkpoints" else found.parent
+    run = Run(setup, Limits(meta["total_steps"], goal), threads, home)
+    run.restore(found)
+    return run
+
+
+def evaluate(
+    what: Run | Policy | str | os.PathLike[str],
+    env: Any = None,
+    *,
+    episodes: int = 100,
+    seed: int = 0,
+) -> Evaluation:
+    """Greedy episodes in fresh environments, of a run, a policy, or what a folder holds.
+
+    >>> rondel.evaluate(run, episodes=100).mean
+    """
+    if episodes < 1:
+        raise RondelError(f"episodes={episodes} shows nothing: 1 or more would work.")
+    if not isinstance(what, Run | Policy):
+        what = load(what, env=env)
+    if isinstance(what, Run):
+        task = what.setup.task
+        policy, world = what.policy, task.env
+    else:
+        policy, world = what, None
+    if env is not None or world is None:
+        from rondel.envs import make
+
+        world = make(policy.spec.id if env is None else env)
+    return run_episodes(policy.algorithm, world, policy.weights, episodes, seed)
+
+
+def _drive(
+    run: Run,
+    callbacks: Sequence[Callback],
+    display: Display,
+    eval_episodes: int,
+    began: float,
+    resumed: bool = False,
+) -> Run:
+    """Run to the limits, and keep folder and display up to date meanwhile."""
+    assert run.path is not None
+    meta = folder.describe(run.setup, run.limits.steps, run.limits.until_return, run.threads)
+    folder.write_config(run.path, meta)
+    recorder = Recorder(run.path / "metrics.jsonl", run.steps if resumed else None)
+    display.start(summary.rows(run))
+    ending = f"The run failed; its folder is {run.path}."
+    try:
+        with run, recorder, _interrupts() as interrupted:
+            clock = _Clock(run, began)
+            saved = time.monotonic()
+            every = max(1, run.limits.steps // _ROWS)
+            row_due = run.steps
+            report = None
+            for report in run.rounds(at_a_time=1 if callbacks else None):
+                clock.tick(report)
+                if report.steps >= row_due:
+                    recorder.write(clock.row(report))
+                    row_due = report.steps + every
+                display.update(clock.progress(report))
+                if any([callback(run, report) for callback in callbacks]) or interrupted.is_set():
+                    break
+                if time.monotonic() - saved > _CHECKPOINT_SECONDS:
+                    run.save()
+                    saved = time.monotonic()
+            where = run.save()
+            if interrupted.is_set():
+                ending = f"Stopped; go on with `rondel resume {run.path}`."
+                raise KeyboardInterrupt
+            evaluation = run.evaluate(eval_episodes) if eval_episodes else None
+            curve.draw(run.path, f"{run.setup.name} on {run.setup.env_id}")
+            run.result = clock.result(evaluation)
+            ending = summary.ending(run, where)
+    finally:
+        display.stop(ending)
+    return run
+
+
+class _Clock:
+    """Speed and time of a run, and the rows that tell of them. Compilation is not speed."""
+
+    def __init__(self, run: Run, began: float) -> None:
+        self.run, self.began = run, began
+        self.first: tuple[float, int] | None = None  # when the first call came back, with how much
+        self.last = (began, run.steps)
+
+    def tick(self, report: Report) -> None:
+        now = time.monotonic()
+        if self.first is None:
+            self.first = (now, self.run.steps)
+        self.last = (now, self.run.steps)
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.began
+
+    @property
+    def steps_per_second(self) -> float:
+        if self.first is None or self.last[0] <= self.first[0]:
+            return 0.0
+        return (self.last[1] - self.first[1]) / (self.last[0] - self.first[0])
+
+    def progress(self, report: Report) -> Progress:
+        run = self.run
+        goal = run.limits.until_return
+        return Progress(
+            run.setup.name,
+            run.setup.env_id,
+            report.steps,
+            run.limits.steps,
+            self.seconds,
+            self.steps_per_second,
+            report.episodes,
+            run.return_mean,
+            run.length_mean,
+            report.metrics,
+            None if goal == float("inf") else goal,
+        )
+
+    def row(self, report: Report) -> dict[str, Any]:
+        run = self.run
+        return {
+            "round": report.round,
+            "steps": report.steps,
+            "episodes": report.episodes,
+            "seconds": round(self.seconds, 3),
+            "steps_per_second": round(self.steps_per_second, 1),
+            "return_mean": run.return_mean,
+            "length_mean": run.length_mean,
+            **report.metrics,
+        }
+
+    def result(self, evaluation: Evaluation | None) -> dict[str, Any]:
+        """What `--json` prints."""
+        run = self.run
+        return {
+            "algorithm": run.setup.name,
+            "env": run.setup.env_id,
+            "seed": run.setup.task.seed,
+            "steps": run.steps,
+            "episodes": run.episodes,
+            "return_mean": run.return_mean,
+            "eval_return": evaluation.mean if evaluation else None,
+            "steps_per_second": round(self.steps_per_second, 1),
+            "seconds": round(self.seconds, 3),
+            "path": str(run.path),
+        }
+
+
+@contextmanager
+def _interrupts() -> Iterator[threading.Event]:
+    """Ctrl-C asks for a stop at the next round instead of tearing one apart; the second one tears."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+
+    def ask(number: int, frame: Any) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,473 @@
+"""Checkpoints: what is saved comes back, a kill at any instant harms nothing, damage is told."""
+
+import errno
+import io
+import json
+import os
+import pickle
+import resource
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import load_file
+
+from rondel.errors import RondelError
+from rondel.run import checkpoint
+from rondel.run.checkpoint import MEMORY, META, STATE, CheckpointError
+
+
+class State(NamedTuple):
+    params: object
+    opt_state: object
+
+
+class Wrapped(NamedTuple):
+    inner: object
+    count: object
+
+
+def small(n):
+    """A state and a memory in which every number is n."""
+    return {"learner": State({"w": np.full(5, n)}, ())}, (np.full((2, 3), n),)
+
+
+def save_small(folder, n, keep=3):
+    return checkpoint.save(folder, *small(n), {"n": n}, keep)
+
+
+def assert_good(path):
+    """The checkpoint is whole and of one piece; gives its number."""
+    state, memory, meta = checkpoint.load(path, *small(0))
+    arrays = jax.tree.leaves((state, memory))
+    assert arrays
+    assert all((array == meta["n"]).all() for array in arrays)
+    return meta["n"]
+
+
+def hidden(folder):
+    return [path.name for path in (folder / "checkpoints").iterdir() if path.name[0] == "."]
+
+
+# What is saved comes back.
+
+
+def test_a_nested_tree_comes_back_bit_for_bit(tmp_path):
+    state = {
+        "learner": State(
+            {"dense": {"kernel": jnp.linspace(0, 1, 6).reshape(2, 3)}, "bias": jnp.float32(0.1)},
+            (jnp.int32(7), None, (), {"mask": jnp.array([True, False])}),
+        ),
+        "env": (np.arange(4, dtype=np.uint32), np.int8([-1]), np.zeros((0, 3), np.uint8)),
+        "half": jnp.array([1.5, -2.0], jnp.bfloat16),
+        "nan": np.array([np.nan, np.inf]),
+    }
+    memory = {"obs": np.arange(12, dtype=np.uint8).reshape(3, 4).T}  # not in C order
+    meta = {"config": {"lr": 0.1}, "seed": 3, "name": "größe"}
+    path = checkpoint.save(tmp_path, state, memory, meta)
+    assert path == tmp_path / "checkpoints" / "000001"
+    like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), state)
+    loaded, loaded_memory, loaded_meta = checkpoint.load(path, like, memory)
+    assert loaded_meta == checkpoint.read_meta(path) == meta
+    assert jax.tree.structure(loaded) == jax.tree.structure(state)
+    pairs = zip(
+        jax.tree.leaves((loaded, loaded_memory)), jax.tree.leaves((state, memory)), strict=True
+    )
+    for have, want in pairs:
+        assert have.dtype == want.dtype
+        assert have.shape == want.shape
+        assert have.tobytes() == np.asarray(want).tobytes()
+
+
+def test_what_was_loaded_does_not_need_the_files_any_more(tmp_path):
+    path = checkpoint.save(tmp_path, {"w": np.ones(100_000)}, np.ones(100_000), {})
+    state, memory, _ = checkpoint.load(path, {"w": np.ones(100_000)}, np.ones(100_000))
+    for name in (STATE, MEMORY):
+        os.truncate(path / name, 0)  # a view of a mapped file would now kill the process
+    assert state["w"].sum() == memory.sum() == 100_000
+    state["w"][0] = 5  # and it may be written to
+
+
+def test_other_programs_find_the_parameters_under_params(tmp_path):
+    learner = Wrapped(Wrapped(State({"w": np.ones(2)}, (np.ones(3),)), np.ones(4)), np.ones(5))
+    path = checkpoint.save(tmp_path, {"learner": learner, "env": {"x": np.ones(6)}}, (), {})
+    # both counts would be called "count", so they keep their whole paths
+    assert {name: array.size for name, array in load_file(path / STATE).items()} == {
+        "params/w": 2,
+        "opt_state/0": 3,
+        "learner/inner/count": 4,
+        "learner/count": 5,
+        "env/x": 6,
+    }
+    assert list(checkpoint.read_arrays(path)) == ["params/w"]
+
+
+keys = st.sampled_from(["learner", "inner", "params", "a"])
+trees = st.recursive(
+    st.just(np.float32(1)),
+    lambda inner: st.one_of(
+        st.dictionaries(keys, inner, max_size=3),
+        st.lists(inner, max_size=3).map(tuple),
+        st.builds(Wrapped, inner, inner),
+    ),
+    max_leaves=12,
+)
+
+
+@given(trees)
+@example({"learner": {"learner": {"x": 1}, "inner": {"x": 1}, "x": 1}})
+@settings(max_examples=200, deadline=None)
+def test_every_leaf_has_a_name_of_its_own(tree):
+    assert len(checkpoint._named(tree)) == len(jax.tree.leaves(tree))
+
+
+def test_two_arrays_of_one_path_are_refused(tmp_path):
+    with pytest.raises(RondelError, match="2 are called 'a/b'"):
+        checkpoint.save(tmp_path, {"a/b": np.ones(1), "a": {"b": np.ones(1)}}, (), {})
+    assert not hidden(tmp_path)
+
+
+def test_a_dtype_that_would_not_come_back_is_refused(tmp_path):
+    with pytest.raises(RondelError, match=r"can't hold key, .* jax.random.key_data"):
+        checkpoint.save(tmp_path, {"key": jax.random.key(0)}, (), {})
+
+
+# Old ones go, and memory stays with the newest only.
+
+
+def test_only_the_newest_few_are_kept_and_only_the_newest_has_its_memory(tmp_path):
+    paths = [save_small(tmp_path, n, keep=3) for n in range(5)]
+    assert [path.exists() for path in paths] == [False, False, True, True, True]
+    assert [(path / MEMORY).exists() for path in paths[2:]] == [False, False, True]
+    assert not hidden(tmp_path)
+    state, memory, _ = checkpoint.load(paths[3], *small(0))
+    assert state["learner"].params["w"][0] == 3
+    assert memory is None
+    assert checkpoint.load(paths[4], *small(0))[1] is not None
+
+
+def test_the_one_just_written_is_kept_whatever_keep_says(tmp_path):
+    for n in range(3):
+        path = save_small(tmp_path, n, keep=0)
+    assert checkpoint.find(tmp_path) == path
+    assert len(list(path.parent.iterdir())) == 1
+
+
+def test_an_empty_memory_has_no_file(tmp_path):
+    path = checkpoint.save(tmp_path, small(1)[0], (), {})
+    assert not (path / MEMORY).exists()
+    assert checkpoint.load(path, small(0)[0], ())[1] == ()
+
+
+def test_a_memory_that_is_not_asked_for_is_not_read(tmp_path):
+    path = save_small(tmp_path, 1)
+    (path / MEMORY).write_bytes(b"damaged")
+    assert checkpoint.load(path, small(0)[0], None)[1] is None
+    with pytest.raises(CheckpointError):
+        checkpoint.load(path, *small(0))
+
+
+def test_find_takes_a_run_its_checkpoints_or_one_of_them(tmp_path):
+    for n in range(3):
+        path = save_small(tmp_path, n)
+    older = path.with_name("000002")
+    assert checkpoint.find(tmp_path) == checkpoint.find(tmp_path / "checkpoints") == path
+    assert checkpoint.find(older) == older
+    shutil.copytree(path, tmp_path / "best")
+    assert checkpoint.find(tmp_path / "best") == tmp_path / "best"
+
+
+@pytest.mark.parametrize("place", [".", "nowhere"])
+def test_find_says_when_there_is_none(tmp_path, place):
+    (tmp_path / "checkpoints" / ".000001.partial").mkdir(parents=True)
+    with pytest.raises(RondelError, match="holds no checkpoint: "):
+        checkpoint.find(tmp_path / place)
+
+
+# A tree of another shape.
+
+
+@pytest.mark.parametrize(
+    ("state", "sentence"),
+    [
+        ({"w": np.ones((2, 3), np.float32), "b": np.ones(2)}, r"has no b, .* float64 \[2\]"),
+        ({"w": np.ones((2, 4), np.float32)}, r"w as float32 \[2, 3\], .* float32 \[2, 4\]"),
+        ({"w": np.ones((2, 3), np.int32)}, r"w as float32 \[2, 3\], .* int32 \[2, 3\]"),
+        ({}, "has w, for which this run has no place"),
+    ],
+)
+def test_the_first_mismatch_is_named(tmp_path, state, sentence):
+    path = checkpoint.save(tmp_path, {"w": np.ones((2, 3), np.float32)}, (), {})
+    with pytest.raises(CheckpointError, match=sentence):
+        checkpoint.load(path, state, ())
+
+
+def test_a_memory_that_was_never_there_is_a_mismatch(tmp_path):
+    path = checkpoint.save(tmp_path, {}, (), {})
+    with pytest.raises(CheckpointError, match=r"has no obs, .* float64 \[2\]"):
+        checkpoint.load(path, {}, {"obs": np.ones(2)})
+
+
+# A kill at any instant.
+
+KILLED_WRITER = """
+import os, random, signal, sys, time
+from pathlib import Path
+import numpy as np
+from rondel.run import checkpoint
+
+folder, chance = Path(sys.argv[1]), random.Random(0)
+def trees(n):
+    return {"a": np.full(30_000, n), "b": np.full(10, n)}, np.full(200_000, n)
+
+newest = 0
+for kill in range(20):
+    child = os.fork()
+    if child == 0:
+        n = newest
+        while True:
+            n += 1
+            checkpoint.save(folder, *trees(n), {"n": n}, keep=2)
+    if kill == 0:
+        while not (folder / "checkpoints" / "000001").exists():
+            time.sleep(0.001)
+    time.sleep(chance.uniform(0.0, 0.05))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    state, memory, meta = checkpoint.load(checkpoint.find(folder), *trees(0))
+    assert meta["n"] >= newest, (meta, newest)
+    newest = meta["n"]
+    for array in (*state.values(), memory):
+        assert (array == newest).all(), newest
+print(newest)
+"""
+
+
+def test_a_writer_that_is_killed_leaves_the_newest_loadable(tmp_path):
+    command = [sys.executable, "-W", "ignore", "-c", KILLED_WRITER, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 2
+
+
+class Killed(BaseException):
+    """Nothing that a dead process could catch."""
+
+
+def strike(monkeypatch, at, failure):
+    """Let the at-th step that touches the disk fail, and those after it too if that is a kill.
+
+    Gives the list of the steps so far.
+    """
+    steps = []
+
+    def failing(name, real):
+        def step(*args, **kwargs):
+            steps.append(name)
+            if len(steps) == at or (len(steps) > at and isinstance(failure, Killed)):
+                if name == "save_file":
+                    Path(args[1]).write_bytes(b"half")
+                raise failure
+            return real(*args, **kwargs)
+
+        return step
+
+    for name in ("mkdir", "rename", "fsync", "unlink", "rmdir"):
+        monkeypatch.setattr(os, name, failing(name, getattr(os, name)))
+    monkeypatch.setattr(checkpoint, "save_file", failing("save_file", checkpoint.save_file))
+    return steps
+
+
+@pytest.mark.parametrize("failure", [Killed(), OSError(errno.ENOSPC, "No space left on device")])
+def test_a_failure_at_any_step_leaves_a_good_one(tmp_path, monkeypatch, failure):
+    before = tmp_path / "before"
+    for n in (1, 2, 3):
+        save_small(before, n, keep=3)
+    (before / "checkpoints" / ".000003.removed").mkdir()
+    for at in range(1, 100):
+        folder = tmp_path / str(at)
+        shutil.copytree(before, folder)
+        sentence = None
+        with monkeypatch.context() as patched:
+            steps = strike(patched, at, failure)
+            try:
+                save_small(folder, 4, keep=2)
+            except Killed:
+                pass
+            except RondelError as error:
+                sentence = str(error)
+        newest = checkpoint.find(folder)
+        for path in newest.parent.glob("[0-9]*"):
+            checkpoint.verify(path)
+        # before the rename the last good one is 3, after it 4
+        assert assert_good(newest) in (3, 4)
+        if sentence:
+            assert f"No space left on device. The last good one, {newest}, is unharmed" in sentence
+            assert not [name for name in hidden(folder) if name.endswith("partial")]
+        assert assert_good(save_small(folder, 5, keep=2)) == 5
+        assert not hidden(folder)
+        assert len(list((folder / "checkpoints").iterdir())) == 2
+        if len(steps) < at:
+            break
+    assert {"mkdir", "rename", "fsync", "unlink", "rmdir", "save_file"} <= set(steps)
+    assert 15 < at < 100
+
+
+def test_a_full_disk_is_a_sentence_and_harms_nothing(tmp_path):
+    good = save_small(tmp_path, 1)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(RondelError, match=rf"{good}, is unharmed. Make space"):
+            checkpoint.save(tmp_path, {"w": np.ones(10_000)}, (), {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not hidden(tmp_path)
+    assert assert_good(checkpoint.find(tmp_path)) == 1
+
+
+def test_a_place_that_can_not_be_written_is_a_sentence(tmp_path):
+    (tmp_path / "run").write_text("a file, not a folder")
+    with pytest.raises(RondelError, match=r"failed: Not a directory\. Make space"):
+        save_small(tmp_path / "run", 1)
+
+
+# Damage.
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """Two checkpoints; tests damage the second and put it back."""
+    folder = tmp_path_factory.mktemp("pair")
+    return save_small(folder, 1), save_small(folder, 2)
+
+
+@pytest.fixture(params=[STATE, MEMORY, META])
+def damage(request, pair):
+    """Writes other bytes into one file of the second checkpoint and looks what is said of it."""
+    older, newest = pair
+    path = newest / request.param
+    data = path.read_bytes()
+
+    def replace(other):
+        path.write_bytes(other)
+        with pytest.raises(CheckpointError) as caught:
+            checkpoint.load(newest, *small(0))
+        sentence = str(caught.value)
+        assert sentence.startswith(f"{path} is damaged")
+        assert sentence.endswith(f"older good one is {older}: rondel resume {older}")
+
+    replace.data = data
+    yield replace
+    path.write_bytes(data)
+    checkpoint.verify(newest)
+
+
+def test_every_flipped_byte_is_noticed(damage):
+    data = damage.data
+    for i in range(0, len(data), 7):
+        damage(data[:i] + bytes([data[i] ^ 1 << i % 8]) + data[i + 1 :])
+
+
+def test_every_missing_tail_is_noticed(damage):
+    for end in range(0, len(damage.data), 11):
+        damage(damage.data[:end])
+    damage(damage.data + b"\n")
+
+
+class Harm:
+    def __reduce__(self):
+        return (os.abort, ())
+
+
+def a_zip():
+    with io.BytesIO() as file:
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("data.pkl", "x")
+        return file.getvalue()
+
+
+FOREIGN = [b"", b"{}", b"null", a_zip(), pickle.dumps(Harm()), b"[" * 10_000, bytes(1000)]
+
+
+@pytest.mark.parametrize("other", FOREIGN)
+def test_a_foreign_file_is_noticed_and_never_run(damage, other):
+    damage(other)
+
+
+@given(st.binary(max_size=300))
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_garbage_is_noticed(damage, other):
+    damage(other)
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(max_size=3),
+        lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["format", STATE]), inner),
+    )
+)
+@example({STATE: {"bytes": 0, "crc32": 0}})  # right, but not of arrays
+@settings(max_examples=60, deadline=None)
+def test_a_meta_that_a_stranger_sealed_is_noticed_too(tmp_path_factory, content):
+    """Whoever can compute a checksum can write any meta.json: still only one kind of error."""
+    path = tmp_path_factory.getbasetemp() / "sealed"
+    path.mkdir(exist_ok=True)
+    (path / STATE).touch()
+    for meta in (
+        {"meta": content},
+        {"format": content},
+        {"format": 1, "meta": {}, "files": content},
+    ):
+        body = json.dumps(meta).encode().removesuffix(b"}")
+        (path / META).write_bytes(body + checkpoint._seal(body))
+        with pytest.raises(CheckpointError, match=r"is damaged|newer Rondel"):
+            checkpoint.verify(path)
+
+
+def test_a_missing_file_is_noticed(pair, tmp_path):
+    for name in (STATE, META):
+        copy = tmp_path / name
+        shutil.copytree(pair[1], copy)
+        (copy / name).unlink()
+        with pytest.raises(CheckpointError, match=rf"{name} can't be read: No such file"):
+            checkpoint.verify(copy)
+
+
+def test_a_pipe_in_place_of_a_file_does_not_hang(pair, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(pair[1], copy)
+    (copy / STATE).unlink()
+    os.mkfifo(copy / STATE)
+    with pytest.raises(CheckpointError, match="it is not a file"):
+        checkpoint.verify(copy)
+
+
+def test_the_offer_skips_older_ones_that_are_damaged_too(tmp_path):
+    first, second, third = (save_small(tmp_path, n) for n in (1, 2, 3))
+    for path in (second, third):
+        (path / STATE).write_bytes(b"")
+    with pytest.raises(CheckpointError, match=f"rondel resume {first}$"):
+        checkpoint.verify(third)
+    (first / META).unlink()
+    with pytest.raises(CheckpointError, match="There is no older good one beside it"):
+        checkpoint.verify(third)
+
+
+def test_a_newer_format_is_a_sentence(tmp_path, monkeypatch):
+    with monkeypatch.context() as newer:
+        newer.setattr(checkpoint, "FORMAT", 2)
+        path = save_small(tmp_path, 1)
+    with pytest.raises(CheckpointError, match=r"of format 2, .* reads up to 1. Upgrade Rondel"):
+        checkpoint.read_meta(path)

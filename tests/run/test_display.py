@@ -1,0 +1,235 @@
+"""The displays: calm, readable at 80 columns, and no trace left in the terminal."""
+
+import io
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from rondel.run import display
+from rondel.run.display import Lines, Panel, Progress, Silent
+
+SUMMARY = [("env", "jax:CartPole-v1 (fastest of jax, gymnasium)"), ("plan", "all, one program")]
+
+
+def progress(steps=42_000, seconds=10.0, **changes):
+    made = Progress(
+        algorithm="ppo",
+        env="jax:CartPole-v1",
+        steps=steps,
+        total_steps=100_000,
+        seconds=seconds,
+        steps_per_second=2_000.0,
+        episodes=830,
+        return_mean=312.44,
+        length_mean=50.0,
+        metrics={"loss/policy": -0.0123, "entropy": 0.00054},
+    )
+    return made._replace(**changes)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+# Lines.
+
+
+def test_lines_say_what_will_run_how_far_it_is_and_how_it_ended():
+    stream = io.StringIO()
+    lines = Lines(stream)
+    lines.start(SUMMARY)
+    lines.update(progress())
+    lines.stop("Done.")
+    # 58,000 steps are left, at 2,000 a second: 29 seconds
+    assert stream.getvalue().splitlines() == [
+        "env: jax:CartPole-v1 (fastest of jax, gymnasium); plan: all, one program",
+        "42,000 of 100,000 steps (42%), 2,000 steps/s, 830 episodes, return 312.4, length 50.0, "
+        "loss/policy -0.012, entropy 5.4e-04, 0:29 left",
+        "Done.",
+    ]
+
+
+def test_lines_come_at_most_every_few_seconds_and_the_last_is_never_missing():
+    stream = io.StringIO()
+    lines = Lines(stream, every=5.0)
+    for second in range(13):
+        lines.update(progress(steps=second, seconds=float(second)))
+    lines.stop("")
+    shown = [line.split(" of ")[0] for line in stream.getvalue().splitlines()]
+    assert shown == ["0", "5", "10", "12"]
+
+
+def test_lines_hold_no_control_characters_and_suit_any_encoding():
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii")
+    lines = Lines(stream)
+    lines.start([("env", "\x1b[31mgröße\r\nx")])
+    lines.update(progress(return_mean=None, length_mean=None, metrics={}, steps_per_second=0.0))
+    lines.stop("")
+    assert raw.getvalue() == (
+        b"env:  [31mgr??e  x\n42,000 of 100,000 steps (42%), 0.000 steps/s, 830 episodes\n"
+    )
+
+
+# The panel.
+
+
+def drawn(panel_progress, curve=(), width=76):
+    console = Console(record=True, width=80, file=io.StringIO())
+    console.print(display._panel(panel_progress, list(curve), width))
+    return console.export_text().splitlines()
+
+
+def test_the_panel_says_all_that_matters_within_its_width():
+    many = {f"a/metric/with/a/rather/long/name/{i}": 1e9 for i in range(9)}
+    for shown in (progress(), progress(metrics=many, total_steps=3_000_000_000, steps=123_456_789)):
+        lines = drawn(shown._replace(until_return=475.0), [float("nan")] * 52)
+        assert {cell_len(line) for line in lines} == {76}
+    lines = drawn(progress(until_return=475.0))
+    assert "ppo on jax:CartPole-v1" in lines[0]
+    words = [line.strip("│ ").split() for line in lines]
+    assert words[1][-3:] == ["42%", "0:29", "left"]
+    assert words[4:-1] == [
+        ["return", "312.4", "until", "475.0", "loss/policy", "-0.012"],
+        ["length", "50.0", "entropy", "5.4e-04"],
+        ["episodes", "830"],
+        ["steps", "42,000", "of", "100k"],
+        ["steps/s", "2,000"],
+    ]
+
+
+def test_before_the_first_episode_a_dash_stands_for_what_is_unknown():
+    lines = drawn(progress(return_mean=None, length_mean=None, metrics={}))
+    assert [line.strip("│ ").split() for line in lines if "return" in line] == [["return", "-"]]
+
+
+def test_the_curve_grows_with_the_run():
+    nan = float("nan")
+    assert display._sparkline([nan, 0.0, nan, 7.0, 3.0, nan]) == " ▁▁█▄"
+    assert display._sparkline([nan, nan]) == ""
+    assert display._sparkline([5.0, 5.0]) == "▁▁"
+
+
+def test_the_panel_draws_at_most_eight_times_a_second():
+    stream = Terminal()
+    panel = Panel(stream)
+    panel.start(SUMMARY)
+    for i in range(1000):
+        panel.update(progress(steps=i, seconds=i / 1000))
+    panel.stop("Done.")
+    text = stream.getvalue()
+    assert text.count("loss/policy") <= 12
+    assert "999 of 100k" in text  # the last one is shown
+    assert text.rstrip().endswith("Done.")
+
+
+def test_the_cursor_comes_back():
+    stream = Terminal()
+    panel = Panel(stream)
+    panel.start(SUMMARY)
+    panel.update(progress())
+    hide, show = "\x1b[?25l", "\x1b[?25h"
+    assert stream.getvalue().rfind(hide) > stream.getvalue().rfind(show)
+    panel.stop("")
+    panel.stop("")  # twice does no harm
+    assert stream.getvalue().rfind(show) > stream.getvalue().rfind(hide)
+
+
+def test_stop_may_come_before_start():
+    for shown in (Panel(Terminal()), Lines(io.StringIO()), Silent()):
+        shown.stop("Refused.")
+
+
+INTERRUPTED = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[1])
+from test_display import SUMMARY, progress
+from rondel.run import display
+shown = display.choose()
+shown.start(SUMMARY)
+shown.update(progress())
+print("for machines")
+os.kill(os.getpid(), signal.SIGINT)  # and nobody calls stop
+"""
+
+
+def test_an_interrupt_leaves_the_terminal_good_and_stdout_clean():
+    ours, theirs = pty.openpty()
+    with open(ours, "rb", buffering=0) as terminal:
+        command = [sys.executable, "-c", INTERRUPTED, str(Path(__file__).parent)]
+        env = os.environ | {"TERM": "xterm", "COLUMNS": "80"}
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, env=env, timeout=60)
+        os.close(theirs)
+        shown = b""
+        while chunk := _read(terminal):
+            shown += chunk
+    assert done.stdout == b"for machines\n"
+    assert b"312.4" in shown
+    assert b"KeyboardInterrupt" in shown
+    assert shown.rfind(b"\x1b[?25h") > shown.rfind(b"\x1b[?25l") > 0
+
+
+def _read(terminal):
+    try:
+        return terminal.read(4096)
+    except OSError:  # how Linux says that the other side of a terminal is closed
+        return b""
+
+
+# The choice, and numbers.
+
+
+def test_the_display_suits_the_stream(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    assert isinstance(display.choose(Terminal()), Panel)
+    assert isinstance(display.choose(io.StringIO()), Lines)
+    monkeypatch.setenv("TERM", "dumb")
+    assert isinstance(display.choose(Terminal()), Lines)
+
+
+def test_displays_go_to_stderr_by_default(capsys):
+    shown = display.choose()
+    shown.start(SUMMARY)
+    shown.stop("Done.")
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.endswith("Done.\n")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"),
+        (0.0, "0.000"),
+        (-0.01234, "-0.012"),
+        (0.000123, "1.2e-04"),
+        (12.345, "12.3"),
+        (-1234.5, "-1,234"),
+        (1_234_567.0, "1,234,567"),
+        (float("nan"), "nan"),
+    ],
+)
+def test_numbers_are_short(value, text):
+    assert display._number(value) == text
+
+
+def test_durations_and_counts_are_short():
+    assert [display._duration(s) for s in (0, 59.2, 3599, 3600)] == [
+        "0:00",
+        "1:00",
+        "59:59",
+        "1:00:00",
+    ]
+    assert [display._short(n) for n in (999, 1500, 1_250_000, 10**9)] == [
+        "999",
+        "1.5k",
+        "1.25M",
+        "1B",
+    ]

@@ -1,6 +1,16 @@
-"""What holds for every test: shapes never broadcast by accident, and one XLA thread setting."""
+"""What holds for every test: shapes never broadcast by accident, one XLA thread, one cache.
+
+Many tests compile the same programs; the cache on disk compiles each once, for all workers.
+"""
 
 import os
+from pathlib import Path
 
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ.setdefault("JAX_NUMPY_RANK_PROMOTION", "raise")
+CACHE = Path(__file__).parent.parent / ".pytest_cache" / "xla"
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
+os.environ["JAX_COMPILATION_CACHE_DIR"] = str(CACHE)
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"

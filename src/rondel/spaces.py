@@ -42,7 +42,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Discrete:
-    """One of `n` choices: inside Rondel an int32 from 0, in the environment counted from `start`."""
+    """One of `n` choices: an int32 from 0 inside Rondel, from `start` in the environment."""
 
     n: int
     start: int = 0
@@ -140,7 +140,7 @@ def from_json(data: Any) -> Space:
 
 
 def _bound_to_json(bound: np.ndarray) -> Any:
-    """One number where all are the same, else the flat list; infinity, which JSON lacks, as text."""
+    """One number where all are the same, else the flat list; infinity as text, for JSON."""
     flat = bound.reshape(-1)
     same = flat.size > 0 and bool((flat == flat[0]).all())
     numbers = [float(x) if np.isfinite(x) else str(x) for x in (flat[:1] if same else flat)]

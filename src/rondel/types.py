@@ -111,6 +111,11 @@ class Memory(NamedTuple):
     warmup_rounds: int = 0  # rounds that only add
 
 
+def _nothing(lane: Array) -> Tree:
+    del lane
+    return ()
+
+
 def _unchanged(weights: Tree, carry: Tree, keys: Array, lane: Array) -> Tree:
     del weights, keys, lane
     return carry
@@ -131,14 +136,14 @@ class Algorithm(NamedTuple):
     gradient: Callable[[Tree, Tree, Array], tuple[Tree, Array, Tree, dict[str, Array]]]
     # (state, grads) -> state
     update: Callable[[Tree, Tree], Tree]
-    # (lane [b]) -> carry [b, ...]: what a lane remembers within an episode
-    carry: Callable[[Array], Tree]
     # (weights, carry, obs [b, ...], keys [b], explore) -> (action, carry, extras)
     act: Callable[[Tree, Tree, Tree, Array, bool], tuple[Array, Tree, Tree]]
     # (weights, trajectory) -> (items [b, ...], summary [b, ...]): where the policy runs
     prepare: Callable[[Tree, Trajectory], tuple[Tree, Tree]]
     memory: Memory
     rollout: int  # T
+    # (lane [b]) -> carry [b, ...]: what a lane remembers within an episode
+    carry: Callable[[Array], Tree] = _nothing
     # (weights, carry, keys [b], lane [b]) -> carry: at each round's start
     start: Callable[[Tree, Tree, Array, Array], Tree] = _unchanged
     overlap: int = 0  # O
@@ -149,4 +154,4 @@ class Network(NamedTuple):
     """A function approximator: any JAX network library's pair of functions."""
 
     init: Callable[[Array], Tree]  # (key) -> params
-    apply: Callable[[Tree, Tree], Any]  # (params, obs [..., b]) -> outputs
+    apply: Callable[[Tree, Tree], Array]  # (params, obs [b, ...]) -> [b, outputs]

@@ -97,7 +97,8 @@ def make(config: Config, spec: EnvSpec) -> Algorithm:
     """DQN for an environment with discrete actions."""
     if not isinstance(spec.action, Discrete):
         raise RondelError(
-            f"DQN needs discrete actions, but those of {spec.id} are {spec.action}; ppo can do that."
+            f"DQN needs discrete actions, but those of {spec.id} are {spec.action}; "
+            "ppo takes continuous ones."
         )
     n = spec.action.n
     build = nets.dueling_mlp if config.dueling else nets.mlp
@@ -108,13 +109,20 @@ def make(config: Config, spec: EnvSpec) -> Algorithm:
     warmup_rounds = math.ceil(config.warmup / (spec.lanes * config.rollout))
     if config.prioritised:
         memory = prioritised(
-            config.capacity, config.batch, config.updates, config.priority_exponent,
-            warmup_rounds=warmup_rounds, ahead=config.n_step,
+            config.capacity,
+            config.batch,
+            config.updates,
+            config.priority_exponent,
+            warmup_rounds=warmup_rounds,
+            ahead=config.n_step,
         )
     else:
         memory = uniform(
-            config.capacity, config.batch, config.updates,
-            warmup_rounds=warmup_rounds, ahead=config.n_step,
+            config.capacity,
+            config.batch,
+            config.updates,
+            warmup_rounds=warmup_rounds,
+            ahead=config.n_step,
         )
 
     def q_values(params: Tree, obs: Tree) -> Array:
@@ -134,15 +142,14 @@ def make(config: Config, spec: EnvSpec) -> Algorithm:
         importance = linear(config.importance_start, 1.0, state.steps, config.importance_steps)
         return Variables(state.params, state.target, importance)
 
-    def act(weights: Weights, carry: Tree, obs: Tree, keys: Array, explore: bool) -> tuple:
+    def act(weights: Weights, carry: Tree, obs: Tree, keys: Array, explore: bool) -> Tree:
         q = q_values(weights.params, obs)
         greedy = q.argmax(-1).astype(jnp.int32)
         if not explore:
             return greedy, carry, ()
-        keys = jax.vmap(jax.random.split)(keys)
         allowed = distributions.masked(jnp.zeros_like(q), nets.mask_of(obs))
-        anything = distributions.categorical(n).sample(allowed, keys[:, 0])
-        explores = jax.vmap(jax.random.uniform)(keys[:, 1]) < weights.epsilon
+        anything = distributions.categorical(n).sample(allowed, ops.random.fold(keys, 0))
+        explores = ops.random.uniform(ops.random.fold(keys, 1), 1)[:, 0] < weights.epsilon
         return jnp.where(explores, anything, greedy), carry, ()
 
     def prepare(weights: Weights, tr: Trajectory) -> tuple[Transitions, Array]:
@@ -165,7 +172,7 @@ def make(config: Config, spec: EnvSpec) -> Algorithm:
         horizon = max(config.epsilon_steps, config.importance_steps)
         return state._replace(steps=jnp.minimum(state.steps + steps.sum(), horizon))
 
-    def loss(params: Tree, variables: Variables, batch: TransitionBatch) -> tuple[Array, tuple]:
+    def loss(params: Tree, variables: Variables, batch: TransitionBatch) -> tuple[Array, Tree]:
         q = network.apply(params, batch.obs)
         taken = jnp.sum(q * jax.nn.one_hot(batch.action, n), -1)
         next_q = q_values(variables.target, batch.next_obs)
@@ -175,7 +182,7 @@ def make(config: Config, spec: EnvSpec) -> Algorithm:
         weight = importance_weights(batch.ratio, variables.importance, batch.valid)
         return ops.masked_mean(weight * optax.losses.huber_loss(td), batch.valid), (td, taken)
 
-    def gradient(variables: Variables, batch: TransitionBatch, key: Array) -> tuple:
+    def gradient(variables: Variables, batch: TransitionBatch, key: Array) -> Tree:
         del key
         (value, (td, taken)), grads = jax.value_and_grad(loss, has_aux=True)(
             variables.params, variables, batch
@@ -184,7 +191,7 @@ def make(config: Config, spec: EnvSpec) -> Algorithm:
             "loss/q": value,
             "q": ops.masked_mean(taken, batch.valid),
             "td_error": ops.masked_mean(jnp.abs(td), batch.valid),
-            "grad_norm": optax.global_norm(grads),
+            "grad_norm": optax.tree.norm(grads),
         }
         return grads, batch.valid.sum().astype(jnp.float32), jnp.abs(td), metrics
 
@@ -203,7 +210,6 @@ def make(config: Config, spec: EnvSpec) -> Algorithm:
         absorb=absorb,
         gradient=gradient,
         update=update,
-        carry=lambda lane: (),
         act=act,
         prepare=prepare,
         memory=memory,

@@ -87,9 +87,8 @@ def make(config: Config, spec: EnvSpec) -> Algorithm:
     outputs = dist.size // 2 if continuous else dist.size
     policy = nets.mlp(spec.observation, config.hidden, outputs, last_scale=0.01)
     critic = nets.mlp(spec.observation, config.hidden, 1)
-    optimiser = optax.chain(
-        optax.clip_by_global_norm(config.max_grad_norm), optax.scale_by_adam(eps=1e-5)
-    )
+    clip_norm = optax.clip_by_global_norm(config.max_grad_norm)
+    optimiser = optax.flatten(optax.chain(clip_norm, optax.scale_by_adam(eps=1e-5)))
 
     def init(key: Array) -> State:
         k_policy, k_critic = jax.random.split(key)
@@ -107,7 +106,7 @@ def make(config: Config, spec: EnvSpec) -> Algorithm:
     def value_of(params: Tree, obs: Tree) -> Array:
         return critic.apply(params["critic"], obs)[..., 0]
 
-    def act(params: Tree, carry: Tree, obs: Tree, keys: Array, explore: bool) -> tuple:
+    def act(params: Tree, carry: Tree, obs: Tree, keys: Array, explore: bool) -> Tree:
         out = pi(params, obs)
         action = dist.sample(out, keys) if explore else dist.mode(out)
         return action, carry, dist.log_prob(out, action)
@@ -115,7 +114,13 @@ def make(config: Config, spec: EnvSpec) -> Algorithm:
     def prepare(params: Tree, tr: Trajectory) -> tuple[Rows, Array]:
         value = value_of(params, tr.obs)
         advantage = ops.gae(
-            tr.reward, value, tr.terminated, tr.truncated, tr.valid, config.discount, config.gae_lambda
+            tr.reward,
+            value,
+            tr.terminated,
+            tr.truncated,
+            tr.valid,
+            config.discount,
+            config.gae_lambda,
         )
         obs = jax.tree.map(lambda x: x[:-1], tr.obs)
         rows = Rows(obs, tr.action, tr.extras, value[:-1], advantage, tr.valid)
@@ -134,7 +139,10 @@ def make(config: Config, spec: EnvSpec) -> Algorithm:
         advantage = rows.advantage
         if config.normalise_advantage:
             advantage = ops.standardise(advantage, rows.valid)
-        mean = lambda x: ops.masked_mean(x, rows.valid)  # noqa: E731
+
+        def mean(x: Array) -> Array:
+            return ops.masked_mean(x, rows.valid)
+
         policy_loss = -mean(clipped_surrogate(ratio, advantage, config.clip))
         target = rows.value + rows.advantage
         values = value_of(params, rows.obs)
@@ -149,10 +157,10 @@ def make(config: Config, spec: EnvSpec) -> Algorithm:
             "clipped": mean((jnp.abs(ratio - 1) > config.clip).astype(jnp.float32)),
         }
 
-    def gradient(params: Tree, rows: Rows, key: Array) -> tuple:
+    def gradient(params: Tree, rows: Rows, key: Array) -> Tree:
         del key
         grads, metrics = jax.grad(loss, has_aux=True)(params, rows)
-        metrics["grad_norm"] = optax.global_norm(grads)
+        metrics["grad_norm"] = optax.tree.norm(grads)
         return (grads, metrics["kl"]), rows.valid.sum().astype(jnp.float32), (), metrics
 
     def update(state: State, grads_and_kl: tuple[Tree, Array]) -> State:
@@ -176,7 +184,6 @@ def make(config: Config, spec: EnvSpec) -> Algorithm:
         absorb=absorb,
         gradient=gradient,
         update=update,
-        carry=lambda lane: (),
         act=act,
         prepare=prepare,
         memory=rollout(config.epochs, config.minibatches),

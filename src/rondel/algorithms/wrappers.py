@@ -50,11 +50,11 @@ def with_observation_normalisation(
             acted=state.moments,
         )
 
-    def act(weights: tuple, carry: Tree, obs: Tree, keys: Array, explore: bool) -> tuple:
+    def act(weights: Tree, carry: Tree, obs: Tree, keys: Array, explore: bool) -> Tree:
         inner, moments = weights
         return algorithm.act(inner, carry, see(moments, obs), keys, explore)
 
-    def prepare(weights: tuple, tr: Trajectory) -> tuple[Tree, tuple[Tree, Moments]]:
+    def prepare(weights: Tree, tr: Trajectory) -> tuple[Tree, tuple[Tree, Moments]]:
         inner, moments = weights
         seen, summary = algorithm.prepare(inner, tr._replace(obs=see(moments, tr.obs)))
         # Prepared twice: observations are taken from the raw one, all else from the other. What
@@ -64,7 +64,7 @@ def with_observation_normalisation(
         new = jax.tree.map(lambda x: x[algorithm.overlap : -1], tr.obs)
         return items, (summary, statistics.moments_of(new, tr.valid[algorithm.overlap :]))
 
-    def gradient(variables: tuple, batch: Tree, key: Array) -> tuple:
+    def gradient(variables: Tree, batch: Tree, key: Array) -> Tree:
         inner, moments = variables
         seen = {name: see(moments, getattr(batch, name)) for name in _observations_of(batch)}
         return algorithm.gradient(inner, batch._replace(**seen), key)
@@ -90,19 +90,21 @@ def with_reward_scaling(
     def init(key: Array) -> Scaled:
         return Scaled(algorithm.init(key), statistics.no_returns(lanes))
 
-    def absorb(state: Scaled, summary: tuple) -> Scaled:
+    def absorb(state: Scaled, summary: Tree) -> Scaled:
         inner, returns = summary
         return Scaled(
             algorithm.absorb(state.inner, inner),
             statistics.absorb_returns(state.returns, returns),
         )
 
-    def prepare(weights: tuple, tr: Trajectory) -> tuple[Tree, tuple]:
+    def prepare(weights: Tree, tr: Trajectory) -> tuple[Tree, Tree]:
         inner, scale = weights
         scaled = tr._replace(reward=jnp.clip(tr.reward / scale, -clip, clip))
         items, summary = algorithm.prepare(inner, scaled)
-        new = (x[algorithm.overlap :] for x in (tr.reward, tr.terminated, tr.truncated, tr.valid))
-        return items, (summary, statistics.return_summary(*new, discount))
+        rows = tr.reward, tr.terminated, tr.truncated, tr.valid
+        reward, terminated, truncated, valid = (x[algorithm.overlap :] for x in rows)
+        returns = statistics.return_summary(reward, terminated, truncated, valid, discount)
+        return items, (summary, returns)
 
     return algorithm._replace(
         init=init,

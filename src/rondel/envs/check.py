@@ -1,4 +1,4 @@
-"""Looks at an environment before anything is trained on it, and says in one sentence what is wrong."""
+"""Looks at an environment before anything is trained on it: one sentence says what is wrong."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rondel.envs.trial import leaves, random_action
+from rondel.envs.trial import leaves, outside, random_action
 from rondel.errors import RondelError
 from rondel.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from rondel.types import Env, EnvSpec, HostWorld, Step
@@ -38,7 +38,7 @@ def _check_host(world: HostWorld) -> None:
     name, random = world.spec.id, np.random.default_rng(0)
     host = world.make(LANES)
     try:
-        # raw Gymnasium environments, where there are some, show what the adapter would only stumble over
+        # where there are raw Gymnasium environments, they show what the adapter only stumbles over
         for raw in getattr(host, "envs", []):
             from rondel.envs.gym.examine import examine
 
@@ -91,7 +91,9 @@ def _check_shapes(spec: EnvSpec, step: Step, call: str) -> None:
     """Every array of a step as the spec says, [b, ...]."""
     if not isinstance(step, Step):
         raise RondelError(f"{call} returned a {type(step).__name__}; it must return a Step.")
-    expected = [(f"Step.{name}", (), dtype, getattr(step, name)) for name, dtype in _FIELDS.items()]
+    expected: list[tuple[str, tuple[int, ...], str, Any]] = [
+        (f"Step.{name}", (), dtype, getattr(step, name)) for name, dtype in _FIELDS.items()
+    ]
     try:
         for path, space, array in leaves(spec.observation, step.obs):
             expected.append((f"Step.obs{path}", space.shape, space.dtype, array))
@@ -103,8 +105,8 @@ def _check_shapes(spec: EnvSpec, step: Step, call: str) -> None:
         found = getattr(array, "shape", None), str(getattr(array, "dtype", type(array).__name__))
         if found != ((LANES, *shape), dtype):
             raise RondelError(
-                f"{call} gave {field} as {found[1]} of shape {found[0]}; with {LANES} lanes it must be "
-                f"{dtype} of shape {(LANES, *shape)}."
+                f"{call} gave {field} as {found[1]} of shape {found[0]}; "
+                f"with {LANES} lanes it must be {dtype} of shape {(LANES, *shape)}."
             )
 
 
@@ -118,20 +120,14 @@ def _check_step(spec: EnvSpec, step: Step, call: str) -> None:
         if not np.isfinite(array).all():
             raise RondelError(f"{call} gave an observation{path} that is not finite: {array}.")
         low, high = _bounds(space)
-        slack = 1e-5 * np.maximum(1.0, np.abs(array.astype(np.float64)))
-        outside = (array < low - slack) | (array > high + slack)
-        if outside.any():
-            raise RondelError(
-                f"{call} gave an observation{path} outside its space: {array[outside][0]} where the bounds "
-                f"are {np.broadcast_to(low, array.shape)[outside][0]} and "
-                f"{np.broadcast_to(high, array.shape)[outside][0]}."
-            )
+        if stray := outside(array, low, high):
+            raise RondelError(f"{call} gave an observation{path} outside its space: {stray}.")
 
 
 def _bounds(space: Any) -> tuple[Any, Any]:
     match space:
         case Box():
-            return space.low.astype(np.float64), space.high.astype(np.float64)
+            return space.low, space.high
         case Discrete():
             return 0, space.n - 1
         case MultiDiscrete():

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rondel.envs.rounding import rounded
 from rondel.types import Array, Env, EnvSpec, Step, Tree
 
 
@@ -24,7 +25,7 @@ class Episode(NamedTuple):
     """Where each of b lanes stands."""
 
     physics: Tree  # [b, ...]: the task's own state
-    key: Array  # [b, 2] uint32: this episode's randomness; the second word counts the lane's episodes
+    key: Array  # [b, 2] uint32: the episode's randomness; its second word counts episodes
     length: Array  # [b] int32: steps of this episode
     total: Array  # [b] float32: its rewards, summed
     over: Array  # [b] bool: it has ended, so the next step resets
@@ -39,8 +40,7 @@ def episodic(
 ) -> Env:
     """An environment out of three functions over lanes.
 
-    start(keys[b]) -> physics: how an episode begins; `keys` are jax.random keys, one per lane and
-    episode.
+    start(keys[b]) -> physics: how an episode begins; each episode of a lane has its own key.
     move(physics, action[b]) -> (physics, reward[b], terminated[b]): one step; the action is in the
         environment's own units. A task with randomness of its own keeps a key in its physics.
     observe(physics) -> obs[b]: what `spec.observation` describes.
@@ -57,10 +57,16 @@ def episodic(
     ...     time_limit=100,
     ... )
     """
+    see = rounded(observe)
     limit = np.iinfo(np.int32).max if time_limit is None else time_limit
 
+    @rounded
     def begin(key: Array) -> Tree:
         return start(jax.random.wrap_key_data(key, impl="threefry2x32"))
+
+    @rounded
+    def advance(physics: Tree, action: Array) -> tuple[Tree, Array, Array]:
+        return move(physics, jax.vmap(spec.action.to_env)(action))
 
     def init(keys: Array) -> tuple[Episode, Step]:
         key = jax.random.key_data(keys)
@@ -68,11 +74,11 @@ def episodic(
         length, total = jnp.zeros(len(key), jnp.int32), jnp.zeros(len(key), jnp.float32)
         never = jnp.zeros(len(key), bool)
         state = Episode(physics, key, length, total, over=never)
-        return state, Step(observe(physics), total, never, never, ~never, total, length)
+        return state, Step(see(physics), total, never, never, ~never, total, length)
 
     def step(state: Episode, action: Array) -> tuple[Episode, Step]:
         first = state.over
-        physics, reward, terminated = move(state.physics, jax.vmap(spec.action.to_env)(action))
+        physics, reward, terminated = advance(state.physics, action)
         key = state.key + first[:, None] * np.array([[0, 1]], np.uint32)
         # a branch, since most steps end no episode and drawing a new start costs more than moving
         physics = jax.lax.cond(
@@ -83,7 +89,7 @@ def episodic(
         length = jnp.where(first, 0, state.length + 1)
         terminated, truncated = terminated & ~first, length >= limit
         state = Episode(physics, key, length, total, over=terminated | truncated)
-        return state, Step(observe(physics), reward, terminated, truncated, first, total, length)
+        return state, Step(see(physics), reward, terminated, truncated, first, total, length)
 
     return Env(spec, init, step)
 

@@ -38,7 +38,7 @@ def one() -> Env:
 
 
 def observation() -> Env:
-    """One step, observation -1 or +1, the reward is the observation: V(-1) = -1, V(+1) = 1, whatever is done."""
+    """One step, observation -1 or +1, which is also the reward: V(-1) = -1, V(+1) = 1."""
     return episodic(
         _spec("observation"),
         start=_sign,
@@ -48,7 +48,7 @@ def observation() -> Env:
 
 
 def delay() -> Env:
-    """Two steps, observations 0 then 1, rewards 0 then 1, whatever is done: V(0) = g, V(1) = 1, return 1."""
+    """Two steps, observations 0 then 1, rewards 0 then 1: V(0) = g, V(1) = 1, return 1."""
 
     def move(steps: Array, _: Array) -> tuple[Array, Array, Array]:
         return steps + 1, steps, steps == 1
@@ -57,7 +57,7 @@ def delay() -> Env:
 
 
 def action() -> Env:
-    """One step, observation 0, reward -1 for action 0 and +1 for action 1: Q(0, 0) = -1, Q(0, 1) = V = 1."""
+    """One step, observation 0, reward -1 for action 0, +1 for action 1: Q = -1 and 1, V = 1."""
 
     def move(nothing: Array, chosen: Array) -> tuple[Array, Array, Array]:
         return nothing, _as_sign(chosen), nothing == 0

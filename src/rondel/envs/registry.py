@@ -50,13 +50,13 @@ def make(env: Any) -> Env | HostWorld:
         made = env()
         return made if isinstance(made, Env | HostWorld) else from_factory(env, made)
     raise RondelError(
-        f"{env!r} is no environment: give an id such as 'CartPole-v1', an Env, a gymnasium.Env, or a "
-        "function without arguments that makes one."
+        f"{env!r} is no environment: give an id such as 'CartPole-v1', an Env, a gymnasium.Env, "
+        "or a function without arguments that makes one."
     )
 
 
 def names() -> dict[str, list[str]]:
-    """The ids of each world, without the world's name; those of Gymnasium are the ones registered by now."""
+    """The ids of each world, without its name; Gymnasium's are the ones registered by now."""
     from rondel.envs.gym.worlds import registered
 
     return {"jax": list(CLASSICS), "gymnasium": registered(), "probe": list(PROBES)}
@@ -73,11 +73,9 @@ def _by_id(env_id: str) -> Env | HostWorld:
     if not colon:
         world, name = "jax" if env_id in CLASSICS else "gymnasium", env_id
     if world == "jax" and name in CLASSICS:
-        env: Env = import_module(f"rondel.envs.classic.{CLASSICS[name]}").make()
-        return env
+        return _call(f"rondel.envs.classic.{CLASSICS[name]}", "make")
     if world == "probe" and name in PROBES:
-        env = getattr(import_module("rondel.envs.probes"), name)()
-        return env
+        return _call("rondel.envs.probes", name)
     if world == "gymnasium":
         from rondel.envs.gym.worlds import from_id, is_registered
 
@@ -89,6 +87,11 @@ def _by_id(env_id: str) -> Env | HostWorld:
         f"There is no world {world!r} to take {env_id!r} from; the worlds are {', '.join(WORLDS)}. "
         f"(A Gymnasium id with a module to import first is written gymnasium:{env_id}.)"
     )
+
+
+def _call(module: str, function: str) -> Env:
+    env: Env = getattr(import_module(module), function)()
+    return env
 
 
 def _near(env_id: str) -> str:

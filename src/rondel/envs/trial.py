@@ -1,4 +1,4 @@
-"""What it takes to try out an environment: random actions, and its observations leaf by leaf."""
+"""What it takes to try out an environment: random actions, and a look at observations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rondel.spaces import Box, Discrete, Leaf, Space
 from rondel.types import Tree
 
 
-def random_action(space: Leaf, b: int, random: np.random.Generator) -> Any:
+def random_action(space: Space, b: int, random: np.random.Generator) -> Any:
     """Random actions [b, ...] such as a policy could say: choices from 0, Box actions in -1..1."""
     if isinstance(space, Box):
         return random.uniform(-1.0, 1.0, (b, *space.shape)).astype(np.float32)
@@ -20,9 +20,20 @@ def random_action(space: Leaf, b: int, random: np.random.Generator) -> Any:
 
 
 def leaves(space: Space, tree: Tree, path: str = "") -> Iterator[tuple[str, Leaf, Any]]:
-    """(path, space, array) for every array that the space says there is; a missing one is a KeyError."""
+    """(path, space, array) for every array of the space; a part that is missing is a KeyError."""
     if isinstance(space, dict | tuple):
         for name in space if isinstance(space, dict) else range(len(space)):
             yield from leaves(space[name], tree[name], f"{path}[{name!r}]")
     else:
         yield path, space, tree
+
+
+def outside(array: Any, low: Any, high: Any) -> str | None:
+    """Where an array leaves its bounds by more than rounding, in words; None if it does not."""
+    wide = np.asarray(array, np.float64)
+    slack = 1e-5 * np.maximum(1.0, np.abs(wide))
+    beyond = (wide < low - slack) | (wide > high + slack)
+    if not beyond.any():
+        return None
+    low, high = (np.broadcast_to(bound, wide.shape)[beyond][0] for bound in (low, high))
+    return f"{wide[beyond][0]:g}, where the bounds are {low:g} and {high:g}"

@@ -14,11 +14,11 @@ WINDOW = 100
 
 
 class Recent(NamedTuple):
-    """The last 100 finished episodes, as rings that `count` points into."""
+    """The last 100 finished episodes, as rings that `ended` points into."""
 
     returns: Array  # [100]
     lengths: Array  # [100]
-    count: Array  # () int32: episodes so far
+    ended: Array  # () int32: episodes so far
 
 
 def none_yet() -> Recent:
@@ -33,22 +33,22 @@ def push(recent: Recent, outcome: Outcome) -> Recent:
     )
     nth = jnp.cumsum(done)
     newest = done & (nth > nth[-1] - WINDOW)  # each slot is written once
-    slot = jnp.where(newest, (recent.count + nth - 1) % WINDOW, WINDOW)
+    slot = jnp.where(newest, (recent.ended + nth - 1) % WINDOW, WINDOW)
     return Recent(
         recent.returns.at[slot].set(returns, mode="drop"),
         recent.lengths.at[slot].set(lengths, mode="drop"),
-        recent.count + nth[-1].astype(jnp.int32),
+        recent.ended + nth[-1].astype(jnp.int32),
     )
 
 
 def mean_return(recent: Recent) -> Array:
     """Mean over the window; -inf until it is full, so that no lucky start passes for success."""
-    return jnp.where(recent.count >= WINDOW, jnp.mean(recent.returns), -jnp.inf)
+    return jnp.where(recent.ended >= WINDOW, jnp.mean(recent.returns), -jnp.inf)
 
 
 def means(recent: Recent) -> tuple[float, float] | None:
     """Mean return and length of the episodes in the window; None before the first."""
-    n = min(int(recent.count), WINDOW)
+    n = min(int(recent.ended), WINDOW)
     if n == 0:
         return None
     return float(np.mean(recent.returns[:n])), float(np.mean(recent.lengths[:n]))

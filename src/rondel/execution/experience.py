@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from rondel.execution.keys import Purpose, fold, per_lane, root
+from rondel.execution.keys import Purpose, key_of, per_lane, per_step_and_lane
 from rondel.execution.task import Task, blocked, time_major
 from rondel.types import Algorithm, Array, Step, Trajectory, Tree
 
@@ -55,8 +55,14 @@ class Produced(NamedTuple):
 
 
 def act(
-    algorithm: Algorithm, weights: Tree, carry: Tree, obs: Tree, first: Array, keys: Array,
-    lane: Array, explore: bool = True,
+    algorithm: Algorithm,
+    weights: Tree,
+    carry: Tree,
+    obs: Tree,
+    first: Array,
+    keys: Array,
+    lane: Array,
+    explore: bool = True,
 ) -> tuple[Array, Tree, Tree, Tree]:
     """One action per lane -> (action, next carry, extras, carry as it was before acting).
 
@@ -78,22 +84,27 @@ def where_lane(condition: Array, yes: Tree, no: Tree) -> Tree:
 
 def act_keys(task: Task, round: Array, lane: Array) -> Array:
     """The keys of a round's actions [T, b], made at once: many small calls cost more."""
-    key = fold(root(task.seed), Purpose.ACT, round)
-    at = jax.vmap(lambda t: per_lane(jax.random.fold_in(key, t), lane))
-    return at(jnp.arange(task.algorithm.rollout))
+    return per_step_and_lane(key_of(task.seed, Purpose.ACT, round), task.algorithm.rollout, lane)
 
 
 def begin(task: Task, weights: Tree, carry: Tree, round: Array, lane: Array) -> Tree:
     """The carry at a round's start."""
-    keys = per_lane(fold(root(task.seed), Purpose.START, round), lane)
+    keys = per_lane(key_of(task.seed, Purpose.START, round), lane)
     return task.algorithm.start(weights, carry, keys, lane)
 
 
 def row_of(before: Step, action: Array, extras: Tree, carry: Tree, after: Step) -> Row:
     """The row of the step from `before` to `after`."""
     return Row(
-        before.obs, before.first, action, after.reward, after.terminated, after.truncated,
-        ~after.first, extras, carry,
+        before.obs,
+        before.first,
+        action,
+        after.reward,
+        after.terminated,
+        after.truncated,
+        ~after.first,
+        extras,
+        carry,
     )
 
 
@@ -109,7 +120,10 @@ def finish(
     """A block's rows [T, G] as (items [G, ...], summary [G, ...], next tail [G, O, ...])."""
     overlap = task.algorithm.overlap
     rows = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), time_major(tail), rows)
-    ends_with = lambda xs, x: jnp.concatenate([xs, x[None]])  # noqa: E731
+
+    def ends_with(xs: Array, x: Array) -> Array:
+        return jnp.concatenate([xs, x[None]])
+
     trajectory = Trajectory(
         obs=jax.tree.map(ends_with, rows.obs, last.obs),
         first=ends_with(rows.first, last.first),
@@ -135,7 +149,7 @@ def row_like(task: Task, weights: Tree, step: Step, lane: Array) -> Row:
             task.algorithm.carry(lane),
             step.obs,
             step.first,
-            per_lane(root(task.seed), lane),
+            per_lane(key_of(task.seed, Purpose.ACT), lane),
             lane,
         )
         return row_of(step, action, extras, carry, step)
@@ -169,8 +183,8 @@ def roll(
     """A round of a traceable environment, env and policy in one scan per block of lanes."""
     env_step = task.env.step  # type: ignore[union-attr]
 
-    def one_block(weights: Tree, env_state: Tree, step: Step, lanes: Lanes, lane: Array) -> tuple:
-        def one_step(state: tuple, keys: Array) -> tuple:
+    def one_block(weights: Tree, env_state: Tree, step: Step, lanes: Lanes, lane: Array) -> Tree:
+        def one_step(state: Tree, keys: Array) -> Tree:
             env_state, step, carry = state
             action, after, extras, carry = act(
                 task.algorithm, weights, carry, step.obs, step.first, keys, lane
@@ -181,7 +195,9 @@ def roll(
 
         carry = begin(task, weights, lanes.carry, round, lane)
         keys = act_keys(task, round, lane)
-        (env_state, step, carry), (rows, outcome) = lax.scan(one_step, (env_state, step, carry), keys)
+        (env_state, step, carry), (rows, outcome) = lax.scan(
+            one_step, (env_state, step, carry), keys
+        )
         items, summary, tail = finish(task, weights, lanes.tail, rows, step, lane)
         produced = Produced(items, summary, time_major(outcome))
         return env_state, step, Lanes(carry, tail), produced
@@ -194,7 +210,7 @@ def finish_blocks(
 ) -> tuple[Tree, Tree, Row]:
     """`finish` for rows [T, b] of any number of lanes, block by block."""
 
-    def one_block(weights: Tree, tail: Row, rows: Row, last: Step, lane: Array) -> tuple:
+    def one_block(weights: Tree, tail: Row, rows: Row, last: Step, lane: Array) -> Tree:
         return finish(task, weights, tail, time_major(rows), last, lane)
 
     return blocked(one_block, task.block)(weights, tail, time_major(rows), last, lane)
@@ -205,7 +221,7 @@ def act_blocks(
 ) -> tuple[Array, Tree, Tree, Tree]:
     """`act` for any number of lanes, block by block; `keys` as key data [b, 2]."""
 
-    def one_block(weights: Tree, *per_lane: Tree) -> tuple:
+    def one_block(weights: Tree, *per_lane: Tree) -> Tree:
         carry, obs, first, keys, lane = per_lane
         keys = jax.random.wrap_key_data(keys, impl="threefry2x32")
         return act(task.algorithm, weights, carry, obs, first, keys, lane)
@@ -215,8 +231,6 @@ def act_blocks(
 
 def first_step(task: Task, lane: Array) -> tuple[Tree, Step]:
     """Start the lanes of a traceable environment."""
-    keys = per_lane(fold(root(task.seed), Purpose.ENV), lane)
+    keys = per_lane(key_of(task.seed, Purpose.ENV), lane)
     init = task.env.init  # type: ignore[union-attr]
     return blocked(lambda _, keys: init(keys), task.block)((), keys)
-
-

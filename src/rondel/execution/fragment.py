@@ -29,12 +29,12 @@ class Fragment:
     def __init__(self, task: Task, stages: Collection[str] = STAGES) -> None:
         self.task = task
         self.stages = tuple(stages)
-        self.lane = np.arange(task.lanes, dtype=np.int32)
+        self.lane: Tree = np.arange(task.lanes, dtype=np.int32)
         self.learner: Tree = ()
         self.memory: Tree = ()
         self.env: Tree = ()
-        self.step: Step | None = None
-        self.lanes: Lanes | None = None
+        self.step: Tree = None  # a Step, once the environment has started
+        self.lanes: Tree = None  # Lanes, once the policy has
         self.host: HostEnv | None = None
         self._ticket: Tree = ()
         self._jit()
@@ -44,7 +44,9 @@ class Fragment:
         # Only memory is donated: everything else may have been handed out.
         self._roll = jax.jit(partial(experience.roll, task))
         self._begin = jax.jit(partial(experience.begin, task))
-        self._keys = jax.jit(lambda r, lane: jax.random.key_data(experience.act_keys(task, r, lane)))
+        self._keys = jax.jit(
+            lambda r, lane: jax.random.key_data(experience.act_keys(task, r, lane))
+        )
         self._act = jax.jit(partial(experience.act_blocks, task))
         self._finish = jax.jit(partial(experience.finish_blocks, task))
         self._add = jax.jit(partial(learning.add, task), donate_argnums=0)
@@ -88,8 +90,6 @@ class Fragment:
         return produced
 
     def _produce_on_host(self, env: HostEnv, weights: Tree, round: int) -> Produced:
-        assert self.step is not None
-        assert self.lanes is not None
         step, carry = self.step, self._begin(weights, self.lanes.carry, round, self.lane)
         keys = np.asarray(self._keys(round, self.lane))
         rows, outcomes = [], []

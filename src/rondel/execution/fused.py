@@ -19,7 +19,6 @@ from rondel.execution.experience import Lanes, Outcome
 from rondel.execution.task import Task
 from rondel.types import Array, Step, Tree
 
-
 _ROWS = 2**18  # reports of a call are held until it ends: about this many rows of outcomes
 
 
@@ -81,16 +80,18 @@ def program(task: Task) -> Any:
         like = jax.eval_shape(step, state, memory, lane, round)[2]
         reports = jax.tree.map(lambda x: jnp.zeros((capacity(task), *x.shape), x.dtype), like)
 
-        def goes_on(loop: tuple) -> Array:
+        def goes_on(loop: Tree) -> Array:
             state, _, _, i, steps, finite = loop
             unsolved = mean_return(state.recent) < until_return
             return (i < rounds) & (steps < steps_left) & finite & unsolved
 
-        def body(loop: tuple) -> tuple:
+        def body(loop: Tree) -> Tree:
             state, memory, reports, i, steps, _ = loop
             state, memory, report = step(state, memory, lane, round + i)
             finite = jnp.stack([jnp.isfinite(m) for m in report.metrics.values()]).all()
-            reports = jax.tree.map(lambda all_, one: all_.at[i].set(one), reports, report)
+            reports = jax.tree.map(
+                lambda all_, one: lax.dynamic_update_index_in_dim(all_, one, i, 0), reports, report
+            )
             return state, memory, reports, i + 1, steps + report.outcome.valid.sum(), finite
 
         start = (state, memory, reports, jnp.int32(0), jnp.int32(0), jnp.bool_(True))

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-import jax
+import jax.numpy as jnp
 import numpy as np
 
+from rondel.ops import random
 from rondel.types import Array
 
 
@@ -27,21 +28,19 @@ class Purpose(IntEnum):
     EVALUATE = 7
 
 
-def root(seed: int | Array) -> Array:
-    """The key that all others of a run come from."""
-    return jax.random.key(seed, impl="threefry2x32")
-
-
-def fold(key: Array, *numbers: int | Array) -> Array:
-    """A key for the meaning that the numbers spell."""
-    for number in numbers:
-        key = jax.random.fold_in(key, number)
-    return key
+def key_of(seed: int, purpose: Purpose, one: int | Array = 0, two: int | Array = 0) -> Array:
+    """The key of a purpose, and of two numbers such as the round and the draw."""
+    return random.fold(random.fold(random.key(seed), int(purpose)), one, two)
 
 
 def per_lane(key: Array, lane: Array) -> Array:
     """One key for each lane [b]."""
-    return jax.vmap(lambda i: jax.random.fold_in(key, i))(lane)
+    return random.fold(key[None], lane)
+
+
+def per_step_and_lane(key: Array, steps: int, lane: Array) -> Array:
+    """One key for each step and lane [steps, b]."""
+    return random.fold(key[None, None], jnp.arange(steps)[:, None], lane[None, :])
 
 
 def lane_seeds(seed: int, purpose: Purpose, lanes: int, *more: int) -> np.ndarray:

@@ -6,30 +6,30 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from rondel.execution.keys import Purpose, fold, root
+from rondel.execution.keys import Purpose, key_of
 from rondel.execution.task import Task
 from rondel.types import Array, Tree
 
 
 def init(task: Task) -> Tree:
     """The learner's state before round 0."""
-    return task.algorithm.init(fold(root(task.seed), Purpose.INIT))
+    return task.algorithm.init(key_of(task.seed, Purpose.INIT))
 
 
 def add(task: Task, memory: Tree, items: Tree, round: Array) -> Tree:
     """Put a round's items [b, ...] into memory."""
-    return task.algorithm.memory.add(memory, items, fold(root(task.seed), Purpose.ADD, round))
+    return task.algorithm.memory.add(memory, items, key_of(task.seed, Purpose.ADD, round))
 
 
 def draw(task: Task, memory: Tree, round: Array, j: Array) -> tuple[Tree, Tree]:
     """The j-th batch of a round, and the ticket that `rank` wants back."""
-    key = fold(root(task.seed), Purpose.DRAW, round, j)
+    key = key_of(task.seed, Purpose.DRAW, round, j)
     return task.algorithm.memory.draw(memory, key, j)
 
 
-def gradient(task: Task, variables: Tree, batch: Tree, round: Array, j: Array) -> tuple:
+def gradient(task: Task, variables: Tree, batch: Tree, round: Array, j: Array) -> Tree:
     """(grads, weight, feedback, metrics) of a batch."""
-    key = fold(root(task.seed), Purpose.GRADIENT, round, j)
+    key = key_of(task.seed, Purpose.GRADIENT, round, j)
     return task.algorithm.gradient(variables, batch, key)
 
 
@@ -48,7 +48,7 @@ def learn(
     """All draws of a round in one loop -> (state, memory, metrics: means over the draws)."""
     algorithm = task.algorithm
 
-    def one(j: Array, loop: tuple) -> tuple:
+    def one(j: Array, loop: Tree) -> Tree:
         state, memory, sums = loop
         batch, ticket = draw(task, memory, round, j)
         grads, _, feedback, metrics = gradient(task, algorithm.learning(state), batch, round, j)

@@ -107,8 +107,8 @@ def met(ring: Ring, limits: Limits) -> bool:
 def advance(ring: Ring, limits: Limits, rounds: int) -> list[Report]:
     """Up to `rounds` rounds in one program."""
     left = min(limits.steps - ring.steps, 2**31 - 1)
-    until = np.float32(limits.until_return)
-    ended = int(ring.recent.count)
+    until = limits.until_return
+    ended = int(ring.recent.ended)
     ring.recent, done = ring.policy.advance(ring.recent, ring.round, rounds, left, until)
     reports = []
     for outcome, metrics in done:
@@ -121,7 +121,7 @@ def advance(ring: Ring, limits: Limits, rounds: int) -> list[Report]:
 def one_round(ring: Ring) -> Report:
     """Produce, add, absorb, learn: one request after the other."""
     made = ring.policy.produce(ring.weights, ring.round)
-    ended = int(ring.recent.count)
+    ended = int(ring.recent.ended)
     ring.recent = ring._push(ring.recent, made.outcome)
     ring.memory.add(made.items, ring.round)
     ring.update.absorb(made.summary)

@@ -33,9 +33,7 @@ def blocked(f: Callable[..., Tree], block: int) -> Callable[..., Tree]:
         lanes = jax.tree.leaves(per_lane)[0].shape[0]
         if lanes == block:
             return f(shared, *per_lane)
-        grouped = jax.tree.map(
-            lambda x: x.reshape(lanes // block, block, *x.shape[1:]), per_lane
-        )
+        grouped = jax.tree.map(lambda x: x.reshape(lanes // block, block, *x.shape[1:]), per_lane)
         out = lax.map(lambda group: f(shared, *group), grouped)
         return jax.tree.map(lambda x: x.reshape(lanes, *x.shape[2:]), out)
 

@@ -1,15 +1,15 @@
 """A sum tree over priorities: a random leaf in proportion to its weight, at a logarithmic cost.
 
-One array holds all levels, the leaves first. Every WIDTH nodes of a level have a parent in the next,
-their sum, up to a top level of WIDTH nodes. A parent is always computed anew from its children, so
-nothing drifts, and by additions in one fixed order, so every program gives the same bits.
+Level 0 holds the leaves; every WIDTH nodes of a level have a parent in the next, their sum, up to
+a top level of WIDTH nodes. A parent is always computed anew from its children, so nothing drifts,
+and by additions in one fixed order, so every program gives the same bits.
 
 Schaul et al., Prioritized Experience Replay, arXiv 1511.05952.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import jax.numpy as jnp
 from jax import lax
@@ -17,88 +17,90 @@ from jax import lax
 if TYPE_CHECKING:
     from rondel.types import Array
 
+Levels: TypeAlias = "tuple[Array, ...]"
 WIDTH = 16  # measured: benchmarks/replay.py
 
 
-def levels(leaves: int) -> tuple[int, ...]:
-    """Where the levels of a tree over `leaves` begin, and at the end its size; multiples of WIDTH."""
-    begins, nodes = [0], leaves
-    while nodes > 1:
-        nodes = -(-nodes // WIDTH)
-        begins.append(begins[-1] + nodes * WIDTH)
-    return tuple(begins)
+def empty(leaves: int) -> Levels:
+    """A tree of `leaves` leaves (up to a multiple of WIDTH more), all 0."""
+    groups = [-(-leaves // WIDTH)]
+    while groups[-1] > 1:
+        groups.append(-(-groups[-1] // WIDTH))
+    return tuple(jnp.zeros(n * WIDTH, jnp.float32) for n in groups)
 
 
-def empty(leaves: int) -> Array:
-    """A tree of `leaves` leaves, all 0."""
-    return jnp.zeros(levels(leaves)[-1], jnp.float32)
-
-
-def total(tree: Array) -> Array:
+def total(levels: Levels) -> Array:
     """The sum of all leaves, ()."""
-    return _sum(tree[-WIDTH:])
+    return _sum(levels[-1])
 
 
-def refresh(tree: Array, leaves: int, start: Array, count: int) -> Array:
+def refresh(levels: Levels, start: Array, count: int) -> Levels:
     """All nodes above leaves start .. start + count - 1, computed anew."""
-    for below, above, end in zip(levels(leaves), levels(leaves)[1:-1], levels(leaves)[2:]):
-        parents = (above - below) // WIDTH
+    done = [levels[0]]
+    for level in levels[1:]:
+        below = done[-1]
+        parents = below.size // WIDTH
         count = min(-(-count // WIDTH) + 1, parents)  # + 1: the range may begin within a group
         start = jnp.minimum(start // WIDTH, parents - count)
-        children = lax.dynamic_slice(tree, (below + start * WIDTH,), (count * WIDTH,))
-        tree = lax.dynamic_update_slice(tree, _sum(children.reshape(count, WIDTH)), (above + start,))
-    return tree
+        children = lax.dynamic_slice(below, (start * WIDTH,), (count * WIDTH,))
+        sums = _sum(children.reshape(count, WIDTH))
+        done.append(lax.dynamic_update_slice(level, sums, (start,)))
+    return tuple(done)
 
 
-def assign(tree: Array, leaves: int, leaf: Array, weight: Array) -> Array:
+def assign(levels: Levels, leaf: Array, weight: Array) -> Levels:
     """The leaves `leaf` [n] become `weight` [n]; of those named twice the greatest weight counts.
 
     A leaf of 0 stays 0: what must not be drawn is not brought back by a late word about it.
     """
-    weight = jnp.where(tree[leaf] > 0.0, weight, 0.0)
+    weight = jnp.where(levels[0][leaf] > 0.0, weight, 0.0)
     # set, then max: the same whatever order a device scatters duplicates in
-    tree = tree.at[leaf].set(0.0).at[leaf].max(weight)
+    done = [levels[0].at[leaf].set(weight).at[leaf].max(weight)]
     node = leaf
-    for below, above in zip(levels(leaves), levels(leaves)[1:-1]):
+    for level in levels[1:]:
         node = node // WIDTH
-        tree = tree.at[above + node].set(_sum(_group(tree, below // WIDTH + node)))
-    return tree
+        done.append(level.at[node].set(_sum(_group(done[-1], node))))
+    return tuple(done)
 
 
-def find(tree: Array, leaves: int, point: Array) -> tuple[Array, Array]:
+def find(levels: Levels, point: Array) -> tuple[Array, Array]:
     """The leaves [n] that cover the points [n] of the line from 0 to the total, and their weights.
 
     Each leaf covers a length of its weight, in order. One of weight 0 is never found, whatever
     rounding does, unless all are 0.
     """
-    begins = levels(leaves)[:-1]
-
-    def descend(i: Array, at: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        node, point, _ = at
-        begin = jnp.asarray(begins[::-1], jnp.int32)[i]
-        return _choose(_group(tree, begin // WIDTH + node), node * WIDTH, point)
-
-    top = jnp.zeros(point.shape, jnp.int32), point, point
-    leaf, _, weight = lax.fori_loop(0, len(begins), descend, top)
-    return leaf, weight
+    node, weight = jnp.zeros(point.shape, jnp.int32), jnp.zeros_like(point)
+    for level in reversed(levels):
+        child, begin, weight = _cover(_group(level, node).T, point)
+        node, point = node * WIDTH + child, point - begin
+    return node, weight
 
 
-def _choose(weight: Array, first: Array, point: Array) -> tuple[Array, Array, Array]:
-    """Of WIDTH nodes [n, WIDTH] the last that has weight and begins at or before the point."""
-    begin = jnp.zeros_like(point)
-    chosen = first, point, jnp.zeros_like(point)
-    for child in range(WIDTH):
-        own = weight[:, child]
-        here = (own > 0.0) & (begin <= point)
-        now = first + child, point - begin, own
-        chosen = tuple(jnp.where(here, new, old) for new, old in zip(now, chosen))
-        begin = begin + own
-    return chosen
+def _cover(weight: Array, point: Array) -> tuple[Array, Array, Array]:
+    """Which of the nodes [WIDTH, n] covers each point [n]: (child, where it begins, its weight).
+
+    It is the last that has weight and begins at or before the point: also where rounding has put
+    the point beyond the end of all. One reduction gives all three, for it is what keeps XLA from
+    walking down the tree once for each of them, and from reading it after `assign` has begun.
+    """
+    begins = [jnp.zeros_like(point)]
+    for row in weight[:-1]:
+        begins.append(begins[-1] + row)
+    begin = jnp.stack(begins)
+    child = jnp.arange(WIDTH, dtype=jnp.int32)[:, None]
+    child = jnp.where((weight > 0.0) & (begin <= point[None]), child, -1)
+    nothing = jnp.int32(-1), jnp.float32(0.0), jnp.float32(0.0)
+    child, begin, weight = lax.reduce((child, begin, weight), nothing, _later, (0,))
+    return jnp.maximum(child, 0), begin, weight
 
 
-def _group(tree: Array, group: Array) -> Array:
+def _later(one: tuple[Array, ...], two: tuple[Array, ...]) -> tuple[Array, ...]:
+    return tuple(jnp.where(two[0] > one[0], y, x) for x, y in zip(one, two, strict=True))
+
+
+def _group(level: Array, group: Array) -> Array:
     """Groups of WIDTH siblings: [n, WIDTH]."""
-    return tree.reshape(-1, WIDTH).at[group].get(mode="promise_in_bounds")
+    return level.reshape(-1, WIDTH).at[group].get(mode="promise_in_bounds")
 
 
 def _sum(weight: Array) -> Array:

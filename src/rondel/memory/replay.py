@@ -66,7 +66,7 @@ class Ranked(NamedTuple):
     """A ring and a sum tree; item (lane, row) is leaf row * b + lane, so a round is one stretch."""
 
     ring: Ring
-    tree: Array  # over (C + ahead) * b leaves, as the observations
+    levels: priorities.Levels  # of a tree over (C + ahead) * b leaves, as the observations
 
 
 def uniform(
@@ -120,10 +120,6 @@ def prioritised(
     Schaul et al., Prioritized Experience Replay, arXiv 1511.05952.
     """
 
-    def leaves(ring: Ring) -> int:
-        lanes, size = ring.items.valid.shape
-        return (size + ahead) * lanes
-
     def weigh(error: Array) -> Array:
         return (jnp.abs(error) + EPSILON) ** exponent
 
@@ -131,7 +127,8 @@ def prioritised(
         if items_like.priority is None:
             raise RondelError("a prioritised replay needs items with a `priority`; 1 will do.")
         ring = _empty(items_like, capacity, batch, shards, ahead)
-        return Ranked(ring, priorities.empty(leaves(ring)))
+        lanes, size = ring.items.valid.shape
+        return Ranked(ring, priorities.empty((size + ahead) * lanes))
 
     def add(memory: Ranked, items: Transitions, key: Array) -> Ranked:
         del key
@@ -141,18 +138,19 @@ def prioritised(
         # as with observations: the `ahead` oldest rows after the round go with it
         weight = jnp.where(items.valid, weigh(items.priority), 0.0)
         weight = jnp.pad(weight, ((0, 0), (0, ahead))).T.reshape(-1)
-        tree = memory.tree.at[row * lanes + lane].set(0.0)
-        tree = lax.dynamic_update_slice(tree, weight, (ring.head * lanes,))
+        leaves, *above = memory.levels
+        leaves = leaves.at[row * lanes + lane].set(0.0)
+        leaves = lax.dynamic_update_slice(leaves, weight, (ring.head * lanes,))
         first = jnp.maximum(ring.head - ahead, 0) * lanes
-        tree = priorities.refresh(tree, leaves(ring), first, (length + 2 * ahead) * lanes)
-        return Ranked(_write(ring, items, torn), tree)
+        levels = priorities.refresh((leaves, *above), first, (length + 2 * ahead) * lanes)
+        return Ranked(_write(ring, items, torn), levels)
 
     def draw(memory: Ranked, key: Array, j: Array) -> tuple[TransitionBatch, Place]:
         del j
         ring, (lanes, size) = memory.ring, memory.ring.items.valid.shape
-        total = priorities.total(memory.tree)
+        total = priorities.total(memory.levels)
         part = (ring.slots + jax.random.uniform(key, ring.slots.shape)) / ring.slots.size
-        leaf, weight = priorities.find(memory.tree, leaves(ring), part * total)
+        leaf, weight = priorities.find(memory.levels, part * total)
         stored = lanes * jnp.minimum(ring.filled, size - ahead)
         ratio = jnp.where(weight > 0.0, weight * (stored / total), 1.0)
         place = leaf % lanes, leaf // lanes
@@ -162,8 +160,7 @@ def prioritised(
     def rank(memory: Ranked, ticket: Place, feedback: Array) -> Ranked:
         lane, row = ticket
         leaf = row * memory.ring.items.valid.shape[0] + lane
-        tree = priorities.assign(memory.tree, leaves(memory.ring), leaf, weigh(feedback))
-        return memory._replace(tree=tree)
+        return memory._replace(levels=priorities.assign(memory.levels, leaf, weigh(feedback)))
 
     return Memory(init, add, draw, rank, draws, warmup_rounds)
 

@@ -24,7 +24,7 @@ def width(space: Space) -> int:
 
 
 def encode(space: Space, obs: Tree) -> Array:
-    """The observation as floats [..., width]: choices one-hot, bytes from 0 to 1, the rest as it is."""
+    """The observation as floats [..., width]: choices one-hot, bytes from 0 to 1."""
     if isinstance(space, dict):
         names = sorted(name for name in space if name != MASK)
         return jnp.concatenate([encode(space[name], obs[name]) for name in names], -1)

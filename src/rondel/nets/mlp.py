@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from rondel.nets.encode import encode, width
+from rondel.ops import random
 from rondel.spaces import Space
 from rondel.types import Array, Network, Tree
 
@@ -70,11 +73,22 @@ def dueling_mlp(
 def layers(key: Array, sizes: Sequence[int], last_scale: float) -> Tree:
     """Parameters of the layers between `sizes`, the first entry being the input's."""
     gains = [2.0**0.5] * (len(sizes) - 2) + [last_scale]
-    keys = jax.random.split(key, len(sizes) - 1)
+    shapes = list(pairwise(sizes))
+    ends = np.cumsum([a * b for a, b in shapes])
+    # all numbers in one draw: each draw costs compilation time
+    parts = jnp.split(random.normal(key, int(ends[-1])), [int(e) for e in ends[:-1]])
     return [
-        {"w": jax.nn.initializers.orthogonal(gain)(k, (a, b)), "b": jnp.zeros(b)}
-        for k, gain, a, b in zip(keys, gains, sizes[:-1], sizes[1:], strict=False)
+        {"w": gain * _orthogonal(part.reshape(shape)), "b": jnp.zeros(shape[1])}
+        for gain, part, shape in zip(gains, parts, shapes, strict=True)
     ]
+
+
+def _orthogonal(normals: Array) -> Array:
+    """A random matrix with orthogonal rows or columns, whichever are fewer, from normal numbers."""
+    wide = normals.shape[0] < normals.shape[1]
+    q, r = jnp.linalg.qr(normals.T if wide else normals)
+    q = q * jnp.sign(jnp.diag(r))[None]  # else the decomposition's signs would show
+    return q.T if wide else q
 
 
 def forward(params: Tree, x: Array, activation: Activation) -> Array:

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rondel.errors import RondelError
+from rondel.ops import random
 from rondel.spaces import Box, Discrete, MultiDiscrete, Space
 from rondel.types import Array
 
@@ -33,7 +34,10 @@ def categorical(n: int) -> Distribution:
     """One of n choices; the parameters are logits."""
 
     def sample(params: Array, keys: Array) -> Array:
-        return jax.vmap(jax.random.categorical)(keys, params).astype(jnp.int32)
+        upto = jnp.cumsum(jax.nn.softmax(params), -1)
+        # scaled by what rounding left of the whole: else a forbidden last choice could be hit
+        point = random.uniform(keys, 1) * upto[..., -1:]
+        return jnp.sum(upto <= point, -1).astype(jnp.int32)
 
     def log_prob(params: Array, action: Array) -> Array:
         logs = jax.nn.log_softmax(params)
@@ -56,8 +60,8 @@ def multi_categorical(n: tuple[int, ...]) -> Distribution:
         return jnp.split(params, cuts, -1)
 
     def sample(params: Array, keys: Array) -> Array:
-        keys = jax.vmap(lambda key: jax.random.split(key, len(n)))(keys)
-        each = [part.sample(p, keys[:, i]) for i, (part, p) in enumerate(zip(parts, split(params), strict=True))]
+        pairs = zip(parts, split(params), strict=True)
+        each = [part.sample(p, random.fold(keys, i)) for i, (part, p) in enumerate(pairs)]
         return jnp.stack(each, -1)
 
     def mode(params: Array) -> Array:
@@ -65,7 +69,9 @@ def multi_categorical(n: tuple[int, ...]) -> Distribution:
 
     def log_prob(params: Array, action: Array) -> Array:
         pairs = zip(parts, split(params), strict=True)
-        return sum((part.log_prob(p, action[..., i]) for i, (part, p) in enumerate(pairs)), jnp.zeros(()))
+        return sum(
+            (part.log_prob(p, action[..., i]) for i, (part, p) in enumerate(pairs)), jnp.zeros(())
+        )
 
     def entropy(params: Array) -> Array:
         pairs = zip(parts, split(params), strict=True)
@@ -82,8 +88,7 @@ def gaussian(dimensions: int) -> Distribution:
 
     def sample(params: Array, keys: Array) -> Array:
         mean, log_std = split(params)
-        noise = jax.vmap(lambda key: jax.random.normal(key, (dimensions,)))(keys)
-        return mean + jnp.exp(log_std) * noise
+        return mean + jnp.exp(log_std) * random.normal(keys, dimensions)
 
     def log_prob(params: Array, action: Array) -> Array:
         mean, log_std = split(params)
@@ -105,10 +110,11 @@ def for_space(space: Space) -> Distribution:
     if isinstance(space, Box) and len(space.shape) == 1:
         return gaussian(space.shape[0])
     raise RondelError(
-        f"The action space {space} has no distribution: Discrete, MultiDiscrete and Box of one axis have."
+        f"The action space {space} has no distribution: Discrete, MultiDiscrete and Box of one "
+        "axis have."
     )
 
 
 def masked(logits: Array, mask: Array | None) -> Array:
-    """Logits with forbidden choices made impossible; `mask` is nonzero where a choice is allowed."""
+    """Logits with forbidden choices made impossible; `mask` is nonzero where one is allowed."""
     return logits if mask is None else jnp.where(mask != 0, logits, _FORBIDDEN)

@@ -137,7 +137,7 @@ def return_summary(
         return jnp.where(done[None], 0.0, after), after
 
     start = jnp.stack([jnp.ones_like(reward[0]), jnp.zeros_like(reward[0])])
-    (decay, gain), both = lax.scan(step, start, (reward, valid, done), unroll=8)
+    (decay, gain), both = lax.scan(step, start, (reward, valid, done))
     a, c = both[:, 0], both[:, 1]
     (count, (mean_a, mean_c), (aa, cc)) = moments_of((a, c), valid)
     ac = jnp.where(valid, (a - mean_a[None]) * (c - mean_c[None]), 0.0).sum(axis=0)

@@ -28,8 +28,6 @@ rondel: distributed reinforcement learning on JAX
 `rondel train ALGORITHM ENV --help` lists the flags with their values for that environment.
 """
 
-Positional = tyro.conf.Positional
-
 
 @dataclasses.dataclass(frozen=True)
 class Train:
@@ -48,7 +46,7 @@ class Train:
 class Resume:
     """Go on with a run from its newest checkpoint, or from the one given."""
 
-    path: Positional[str]  # the folder of a run, or one of its checkpoints
+    path: tyro.conf.Positional[str]  # the folder of a run, or one of its checkpoints
     steps: int | None = None  # the new total of environment steps; by default that of the run
     until_return: float | None = None  # stop when the last 100 episodes reach this mean return
     json: bool = False  # print the result as one JSON object on the last line
@@ -58,7 +56,7 @@ class Resume:
 class Eval:
     """Greedy episodes in fresh environments."""
 
-    path: Positional[str]  # the folder of a run, or one of its checkpoints
+    path: tyro.conf.Positional[str]  # the folder of a run, or one of its checkpoints
     episodes: int = 100  # how many to play
     seed: int = 0  # where the environments' randomness comes from
     json: bool = False  # print the result as one JSON object on the last line
@@ -99,11 +97,13 @@ def _train(argv: list[str]) -> None:
     own, rest = split(tuned)
     options = with_fields(Options(lanes=module.LANES), own)
     config = with_fields(module.Config(), rest)
-    request = _parse(_flat(Train=Train(), Options=options, Config=config), flags, f"train {name} {env}")
+    request = _parse(
+        _flat(Train=Train(), Options=options, Config=config), flags, f"train {name} {env}"
+    )
     fields = _changed(options, request.Options) | _changed(config, request.Config)
-    asked = dataclasses.asdict(request.Train)
-    as_json = asked.pop("json")
-    run = rondel.train(name, env, display=display.choose(), **asked, **fields)
+    train = dataclasses.asdict(request.Train)
+    as_json = train.pop("json")
+    run = rondel.train(name, env, display=display.choose(), **train, **fields)
     _say(run.result, as_json)
 
 

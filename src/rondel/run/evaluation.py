@@ -14,8 +14,9 @@ import numpy as np
 from jax import lax
 
 from rondel.execution.experience import act
-from rondel.execution.keys import Purpose, fold, lane_seeds, per_lane, root
+from rondel.execution.keys import Purpose, key_of, lane_seeds, per_lane
 from rondel.execution.task import to_device
+from rondel.ops import random
 from rondel.types import Algorithm, Array, Env, HostWorld, Step, Tree
 
 _HOST_LANES = 20  # host environments are made one by one
@@ -38,9 +39,9 @@ class Evaluation(NamedTuple):
 class _Tally(NamedTuple):
     """Episodes that each lane has ended [b, quota], and how many that is [b]."""
 
-    returns: Array
-    lengths: Array
-    ended: Array
+    returns: Tree
+    lengths: Tree
+    ended: Tree
 
 
 def run_episodes(
@@ -50,7 +51,7 @@ def run_episodes(
     most = _TRACED_LANES if isinstance(env, Env) else _HOST_LANES
     lanes = min(episodes, most)
     quota = -(-episodes // lanes)
-    key = fold(root(seed), Purpose.EVALUATE)
+    key = key_of(seed, Purpose.EVALUATE)
     lane = np.arange(lanes, dtype=np.int32)
     if isinstance(env, Env):
         tally, step = jax.jit(partial(_traced, algorithm, env, quota))(weights, key, lane)
@@ -58,15 +59,15 @@ def run_episodes(
         seeds = lane_seeds(seed, Purpose.EVALUATE, lanes)
         tally, step = _on_host(algorithm, env, weights, key, lane, quota, seeds)
     tally = _with_unfinished(tally, step, quota)
-    rows = [np.asarray(x).reshape(-1)[:episodes] for x in (tally.returns, tally.lengths)]
+    returns, lengths = (np.asarray(x).reshape(-1)[:episodes] for x in tally[:2])
     missing = int(np.maximum(quota - np.asarray(tally.ended), 0).sum())
-    return Evaluation(*rows, missing)
+    return Evaluation(returns, lengths, missing)
 
 
 def _greedy(
     algorithm: Algorithm, weights: Tree, carry: Tree, step: Step, key: Array, lane: Array, t: Array
 ) -> tuple[Array, Tree]:
-    keys = per_lane(jax.random.fold_in(key, t), lane)
+    keys = per_lane(random.fold(key, 1, t), lane)
     action, carry, _, _ = act(
         algorithm, weights, carry, step.obs, step.first, keys, lane, explore=False
     )
@@ -76,13 +77,13 @@ def _greedy(
 def _traced(
     algorithm: Algorithm, env: Env, quota: int, weights: Tree, key: Array, lane: Array
 ) -> tuple[_Tally, Step]:
-    def one(loop: tuple) -> tuple:
+    def one(loop: Tree) -> Tree:
         state, step, carry, tally, t = loop
         action, carry = _greedy(algorithm, weights, carry, step, key, lane, t)
         state, step = env.step(state, action)
         return state, step, carry, _count(tally, step), t + 1
 
-    def goes_on(loop: tuple) -> Array:
+    def goes_on(loop: Tree) -> Array:
         *_, tally, t = loop
         return (tally.ended < quota).any() & (t < _MAX_STEPS)
 
@@ -110,7 +111,7 @@ def _on_host(
     world: HostWorld,
     weights: Tree,
     key: Array,
-    lane: np.ndarray,
+    lane: Tree,
     quota: int,
     seeds: np.ndarray,
 ) -> tuple[_Tally, Step]:
@@ -119,7 +120,9 @@ def _on_host(
     try:
         step, carry = env.reset(seeds), algorithm.carry(lane)
         shape = (len(lane), quota)
-        tally = _Tally(np.zeros(shape, np.float32), np.zeros(shape, np.int32), np.zeros(shape[0], int))
+        tally = _Tally(
+            np.zeros(shape, np.float32), np.zeros(shape, np.int32), np.zeros(shape[0], int)
+        )
         for t in range(_MAX_STEPS):
             action, carry = greedy(weights, carry, to_device(step), key, lane, t)
             step = env.step(np.asarray(action))

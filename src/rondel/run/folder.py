@@ -48,14 +48,16 @@ def describe(setup: Setup, steps: int, until_return: float, threads: str) -> dic
         "algorithm": setup.name,
         "env": spec.id,
         "seed": setup.task.seed,
-        "config": dataclasses.asdict(config) if dataclasses.is_dataclass(config) else None,
+        "config": _as_dict(config),
         "options": dataclasses.asdict(setup.options),
         "total_steps": steps,
         "until_return": until_return if until_return != float("inf") else None,
         "observation": spaces.to_json(spec.observation),
         "action": spaces.to_json(spec.action),
         "threads": threads,
-        "versions": {n: importlib.metadata.version(n) for n in ("rondel", "jax", "jaxlib", "numpy")},
+        "versions": {
+            n: importlib.metadata.version(n) for n in ("rondel", "jax", "jaxlib", "numpy")
+        },
     }
 
 
@@ -74,15 +76,24 @@ def setup_from(meta: dict[str, Any], algorithm: Any, env: Any, config: Any) -> S
         fields |= meta["config"]
     try:
         return prepare(
-            algorithm, meta["env"] if env is None else env,
-            seed=meta["seed"], config=config, tuned=False, fields=fields,
+            algorithm,
+            meta["env"] if env is None else env,
+            seed=meta["seed"],
+            config=config,
+            tuned=False,
+            fields=fields,
         )
     except RondelError as error:
         if env is None and meta["env"].partition(":")[0] not in ("jax", "gymnasium", "probe"):
             raise RondelError(
-                f"This run was made in an environment of your own, {meta['env']!r}: load it with env=…."
+                f"This run was made in an environment of your own, {meta['env']!r}: "
+                "load it with env=…."
             ) from error
         raise
+
+
+def _as_dict(config: Any) -> dict[str, Any] | None:
+    return dataclasses.asdict(config) if dataclasses.is_dataclass(type(config)) else None
 
 
 def write_config(path: Path, meta: dict[str, Any]) -> None:

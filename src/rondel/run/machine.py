@@ -22,7 +22,7 @@ def settle(wanted: str = _ONE_THREAD) -> str:
     if _THREAD_FLAG not in flags:
         flags = wanted if not flags else f"{flags} {_ONE_THREAD}"
         os.environ["XLA_FLAGS"] = flags
-    if jax.config.jax_compilation_cache_dir is None:
+    if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rondel" / "xla"
         jax.config.update("jax_compilation_cache_dir", str(cache))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rondel.errors import RondelError
-from rondel.execution.keys import Purpose, fold, per_lane, root
+from rondel.execution.keys import Purpose, key_of, per_lane
 from rondel.execution.task import to_device
 from rondel.spaces import Space, zeros
 from rondel.types import Algorithm, EnvSpec, Tree
@@ -33,7 +33,7 @@ class Policy:
         lane = jnp.arange(jax.tree.leaves(batch)[0].shape[0])
         recurrent = bool(jax.tree.leaves(self.algorithm.carry(lane)))
         before = self.algorithm.carry(lane) if carry is None else carry
-        keys = per_lane(fold(root(seed), Purpose.EVALUATE, self._asked), lane)
+        keys = per_lane(key_of(seed, Purpose.EVALUATE, self._asked), lane)
         self._asked += explore  # a greedy policy answers the same whenever it is asked
         out, after, _ = self._act(self.weights, before, batch, keys, explore)
         action = self.spec.action.to_env(np.asarray(out))
@@ -58,5 +58,3 @@ def _batched(space: Space, obs: Tree) -> tuple[bool, Tree]:
         )
     single = extra == {0}
     return single, to_device(jax.tree.map(lambda x: x[None], obs) if single else obs)
-
-

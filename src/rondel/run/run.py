@@ -25,7 +25,9 @@ from rondel.types import Tree
 class Run:
     """Iterate over it to take its rounds one by one: each gives a `Report`."""
 
-    def __init__(self, setup: Setup, limits: Limits, threads: str, path: Path | None = None) -> None:
+    def __init__(
+        self, setup: Setup, limits: Limits, threads: str, path: Path | None = None
+    ) -> None:
         self.setup, self.limits, self.threads, self.path = setup, limits, threads, path
         self.ring = Ring(setup.task)
         self.memory_is_gone = False  # it was loaded from a checkpoint that had none left
@@ -48,7 +50,7 @@ class Run:
     @property
     def episodes(self) -> int:
         """Episodes that have ended so far."""
-        return int(self.ring.recent.count)
+        return int(self.ring.recent.ended)
 
     @property
     def return_mean(self) -> float | None:
@@ -70,7 +72,9 @@ class Run:
     @property
     def policy(self) -> Policy:
         """What has been learned so far."""
-        return Policy(self.setup.task.algorithm, self.setup.task.env.spec, self.ring.update.acting())
+        return Policy(
+            self.setup.task.algorithm, self.setup.task.env.spec, self.ring.update.acting()
+        )
 
     def evaluate(self, episodes: int = 100, seed: int | None = None) -> Evaluation:
         """Greedy episodes in fresh environments."""

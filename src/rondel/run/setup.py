@@ -76,7 +76,10 @@ def prepare(
     _check_env(world)
     spec = world.spec._replace(lanes=options.lanes)
     task = Task(
-        _wrapped(build(config, spec), options, config, spec), world, seed, options.lanes,
+        _wrapped(build(config, spec), options, config, spec),
+        world,
+        seed,
+        options.lanes,
         options.block or options.lanes,
     )
     return Setup(name, config, options, {k: v for k, v in chosen.items() if k not in fields}, task)
@@ -100,8 +103,8 @@ def _named(algorithm: Any) -> tuple[str, Callable[[Any, EnvSpec], Algorithm]]:
     if callable(algorithm):
         return getattr(algorithm, "__module__", "own").rpartition(".")[2], algorithm
     raise RondelError(
-        f"{algorithm!r} is no algorithm: give a name ({', '.join(algorithms.TABLE)}), a module with "
-        "Config and make, or a function make(config, spec) that returns an Algorithm."
+        f"{algorithm!r} is no algorithm: give a name ({', '.join(algorithms.TABLE)}), a module "
+        "with Config and make, or a function make(config, spec) that returns an Algorithm."
     )
 
 

@@ -182,7 +182,8 @@ def _drive(
                     recorder.write(clock.row(report))
                     row_due = report.steps + every
                 display.update(clock.progress(report))
-                if any([callback(run, report) for callback in callbacks]) or interrupted.is_set():
+                answers = [callback(run, report) for callback in callbacks]
+                if any(answers) or interrupted.is_set():
                     break
                 if time.monotonic() - saved > _CHECKPOINT_SECONDS:
                     run.save()
@@ -273,13 +274,13 @@ class _Clock:
 
 @contextmanager
 def _interrupts() -> Iterator[threading.Event]:
-    """Ctrl-C asks for a stop at the next round instead of tearing one apart; the second one tears."""
+    """Ctrl-C asks for a stop at the next round; a second one does not wait for it."""
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield asked
         return
 
-    def ask(number: int, frame: Any) -> None:
+    def ask(*_: Any) -> None:
         if asked.is_set():
             raise KeyboardInterrupt
         asked.set()

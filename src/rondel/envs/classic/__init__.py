@@ -1,1 +1,1 @@
-"""The classic control tasks of Gymnasium 1.4 as traceable environments: same physics, rewards, limits and spaces."""
+"""Gymnasium's classic control tasks, traceable: the same physics, rewards, limits and spaces."""

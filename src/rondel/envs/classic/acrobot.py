@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -32,7 +31,7 @@ class Physics(NamedTuple):
 
 
 def make() -> Env:
-    """Three actions (torque -1, 0, +1); -1 for each step, 0 for the one that reaches the line; 500 steps at most."""
+    """Three torques (-1, 0, +1); -1 for each step but the one that reaches the line; 500 steps."""
     high = np.array([1, 1, 1, 1, SPEED_LIMIT_1, SPEED_LIMIT_2], np.float32)
     spec = EnvSpec("jax:Acrobot-v1", Box(-high, high), Discrete(3))
     return episodic(spec, start, move, observe, time_limit=500)
@@ -78,15 +77,14 @@ def _runge_kutta(physics: Physics, torque: Array) -> Physics:
     """One step of SECONDS by the classic fourth-order method."""
 
     def ahead(seconds: float, change: Physics) -> Physics:
-        return jax.tree.map(lambda x, dx: x + seconds * dx, physics, change)
+        return Physics(*(x + seconds * dx for x, dx in zip(physics, change, strict=True)))
 
     k1 = _change(physics, torque)
     k2 = _change(ahead(SECONDS / 2, k1), torque)
     k3 = _change(ahead(SECONDS / 2, k2), torque)
     k4 = _change(ahead(SECONDS, k3), torque)
-    return ahead(
-        SECONDS / 6, jax.tree.map(lambda a, b, c, d: a + 2 * b + 2 * c + d, k1, k2, k3, k4)
-    )
+    mixed = (a + 2 * b + 2 * c + d for a, b, c, d in zip(k1, k2, k3, k4, strict=True))
+    return ahead(SECONDS / 6, Physics(*mixed))
 
 
 def _wrap(angle: Array) -> Array:

@@ -24,7 +24,7 @@ GOAL = 0.45
 
 
 def make() -> Env:
-    """One action in -1..1; minus a tenth of its square for each step, +100 at the goal; 999 steps at most."""
+    """One pedal in -1..1; each step costs a tenth of its square; +100 at the goal; 999 steps."""
     low, high = np.array([[LEFT, -SPEED_LIMIT], [RIGHT, SPEED_LIMIT]], np.float32)
     pedal = np.ones(1, np.float32)
     spec = EnvSpec("jax:MountainCarContinuous-v0", Box(low, high), Box(-pedal, pedal))

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces as gym_spaces
 
 from rondel.envs.errors import EnvError
+from rondel.envs.trial import outside
 from rondel.errors import RondelError
 from rondel.spaces import MASK
 
@@ -60,14 +61,15 @@ def step(env: Any, name: str, action: Any) -> tuple[Any, float, bool, bool, dict
         )
     obs, reward, *ends, _ = result
     _compare(env.observation_space, obs, f"step() of {name}")
-    if not isinstance(reward, numbers.Real) and np.shape(reward) != () or not np.isreal(reward):
+    if not isinstance(np.asarray(reward)[()], numbers.Real | np.bool_):
         raise RondelError(f"step() of {name} returned the reward {reward!r}; it must be a number.")
     if not np.isfinite(float(reward)):
         raise RondelError(f"step() of {name} returned the reward {reward}; it must be finite.")
     for what, end in zip(("terminated", "truncated"), ends, strict=True):
         if not isinstance(end, bool | np.bool_):
             raise RondelError(
-                f"step() of {name} returned {what}={end!r} ({type(end).__name__}); it must be a bool."
+                f"step() of {name} returned {what}={end!r} of type {type(end).__name__}; "
+                "it must be a bool."
             )
     return result
 
@@ -132,15 +134,8 @@ def _compare_box(space: Any, obs: Any, call: str) -> None:
         )
     if not np.isfinite(array).all():
         raise RondelError(f"{call} returned an observation that is not finite: {array}.")
-    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-    slack = 1e-5 * np.maximum(1.0, np.abs(array, dtype=np.float64))
-    outside = (array < low - slack) | (array > high + slack)
-    if outside.any():
-        place = tuple(np.argwhere(outside)[0].tolist())
-        raise RondelError(
-            f"{call} returned an observation outside its space: {array[place]} at index {place}, where "
-            f"the bounds are {space.low[place]} and {space.high[place]}."
-        )
+    if stray := outside(array, space.low, space.high):
+        raise RondelError(f"{call} returned an observation outside its space: {stray}.")
 
 
 def _described(result: Any) -> str:

@@ -39,7 +39,7 @@ class Lanes:
         self._lengths: list[int] = []
 
     def reset(self, seeds: Any) -> Step:
-        """Start an episode in every lane, lane i seeded with seeds[i]; its later ones go on from there."""
+        """Start an episode in every lane, with seeds[i] in lane i; later ones go on from there."""
         b, write, masked = len(self.envs), self._write, self._masked
         self._seeds = [int(seed) for seed in seeds]
         self._over, self._totals, self._lengths = [False] * b, [0.0] * b, [0] * b
@@ -51,8 +51,8 @@ class Lanes:
                 write(stacked, lane, (obs, info) if masked else obs)
         except Exception as error:
             raise self._explain(error, lane, "reset()") from error
-        reward, first = np.zeros(b, np.float32), np.ones(b, bool)
-        return Step(stacked, reward, ~first, ~first, first, reward.copy(), np.zeros(b, np.int32))
+        never = [False] * b
+        return record(stacked, self._totals, never, never, [True] * b, self._totals, self._lengths)
 
     def step(self, action: Any) -> Step:
         """One step in every lane; a lane whose episode is over ignores its action and resets."""
@@ -63,7 +63,7 @@ class Lanes:
         if isinstance(self._spec.action, Discrete):
             actions = actions.tolist()  # environments check and compare plain ints fastest
         stacked = zeros(self._spec.observation, b)
-        first = np.array(over)
+        first = over.copy()
         lane = 0
         try:
             for lane, env in enumerate(self.envs):
@@ -80,15 +80,7 @@ class Lanes:
         except Exception as error:
             call = "reset()" if first[lane] else f"step({actions[lane]!r})"
             raise self._explain(error, lane, call) from error
-        return Step(
-            stacked,
-            np.array(rewards, np.float32),
-            np.array(terminated, bool),
-            np.array(truncated, bool),
-            first,
-            np.array(totals, np.float32),
-            np.array(lengths, np.int32),
-        )
+        return record(stacked, rewards, terminated, truncated, first, totals, lengths)
 
     def close(self) -> None:
         """Close every environment, also when one of them fails to."""
@@ -107,3 +99,10 @@ class Lanes:
             f"(lane {self._first_lane + lane}, seed {self._seeds[lane]}, "
             f"after {self._lengths[lane]} steps of its episode)"
         )
+
+
+def record(obs: Any, *fields: Any) -> Step:
+    """A Step of fresh NumPy arrays, from its fields as any sequences [b]."""
+    dtypes = (np.float32, bool, bool, bool, np.float32, np.int32)
+    arrays: Any = (np.array(field, dtype) for field, dtype in zip(fields, dtypes, strict=True))
+    return Step(obs, *arrays)

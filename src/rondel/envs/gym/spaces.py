@@ -23,7 +23,7 @@ _NARROW = {"float64": "float32", "float16": "float32", "int64": "int32", "uint64
 
 
 def observation_spec(space: Any, env: str) -> Space:
-    """What observations of this Gymnasium space look like inside Rondel; `env` is named where it can't be."""
+    """What observations of this Gymnasium space are inside Rondel; a refusal names `env`."""
     match space:
         case gym_spaces.Box() if space.dtype == np.bool_:
             return MultiBinary(space.shape)
@@ -39,18 +39,20 @@ def observation_spec(space: Any, env: str) -> Space:
         case gym_spaces.Dict():
             spec = {name: observation_spec(part, env) for name, part in space.items()}
             # however the environment describes its mask, here it is flags
-            return spec | {MASK: MultiBinary(space[MASK].shape)} if MASK in spec else spec
+            return (
+                spec | {MASK: MultiBinary(tuple(space[MASK].shape or ()))} if MASK in spec else spec
+            )
         case gym_spaces.Tuple():
             return tuple(observation_spec(part, env) for part in space)
     raise RondelError(
-        f"{env} observes a {type(space).__name__} space ({space}), which has no arrays of one shape; "
+        f"{env} observes a {type(space).__name__} space ({space}), not arrays of one shape; "
         "supported are Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple of these. "
         "A gymnasium.ObservationWrapper can convert it."
     )
 
 
 def action_spec(space: Any, env: str) -> Space:
-    """What actions of this Gymnasium space look like inside Rondel; `env` is named where it can't be."""
+    """What actions of this Gymnasium space are inside Rondel; a refusal names `env`."""
     if isinstance(space, gym_spaces.Box | gym_spaces.Discrete | gym_spaces.MultiDiscrete):
         return observation_spec(space, env)
     raise RondelError(
@@ -60,7 +62,7 @@ def action_spec(space: Any, env: str) -> Space:
 
 
 def with_mask(observation: Space, action: Space, env: str) -> Space:
-    """An observation with, beside it, a flag for each choice of the action (of all entries, one after the other)."""
+    """An observation with a flag beside it for each choice of the action, entry after entry."""
     if isinstance(action, Box):
         raise RondelError(
             f"{env} gives an action mask, but its action is a Box: there is no choice."
@@ -109,13 +111,13 @@ def masked_writer(space: Any) -> Writer:
 
 
 def translator(space: Any) -> Callable[[Any], Any]:
-    """`translate(action)`: from what policies say, [b, ...], to fresh values [b, ...] in the environment's units."""
+    """`translate(action)` turns what policies say, [b, ...], into fresh values in the env's units."""
     match space:
         case gym_spaces.Discrete(start=start):
             return lambda action: action + start
         case gym_spaces.MultiDiscrete(start=start, dtype=dtype):
             return lambda action: (action.reshape(-1, *start.shape) + start).astype(dtype)
-    # scaled in the environment's own precision: rounded to 32 bits, 0.1 would lie beyond a bound of 0.1
+    # in the environment's own precision: rounded to 32 bits, 0.1 would lie beyond a bound of 0.1
     box = Box(space.low, space.high, space.dtype.name)
     wide = np.result_type(space.dtype, np.float32)
     ends = np.stack([np.full(space.shape, end, wide) for end in (-1.0, 1.0)])

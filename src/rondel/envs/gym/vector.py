@@ -15,6 +15,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from rondel.envs.errors import EnvError
+from rondel.envs.gym.lanes import record
 from rondel.envs.gym.spaces import translator, writer
 from rondel.envs.trial import leaves, random_action
 from rondel.spaces import zeros
@@ -33,7 +34,7 @@ class VectorLanes:
         self._translate = translator(self._env.single_action_space)
 
     def reset(self, seeds: Any) -> Step:
-        """Start an episode in every lane, lane i seeded with seeds[i]; its later ones go on from there."""
+        """Start an episode in every lane, with seeds[i] in lane i; later ones go on from there."""
         try:
             obs, _ = self._env.reset(seed=[int(seed) for seed in seeds])
         except Exception as error:
@@ -65,15 +66,7 @@ class VectorLanes:
     def _record(self, obs: Any, reward: Any, terminated: Any, truncated: Any, first: Any) -> Step:
         stacked = zeros(self._spec.observation, self._b)
         self._write(stacked, slice(None), obs)
-        return Step(
-            stacked,
-            np.array(reward, np.float32),
-            np.array(terminated, bool),
-            np.array(truncated, bool),
-            np.array(first, bool),
-            self._totals.astype(np.float32),
-            self._lengths.astype(np.int32),
-        )
+        return record(stacked, reward, terminated, truncated, first, self._totals, self._lengths)
 
     def _explain(self, error: Exception, call: str) -> EnvError:
         return EnvError(
@@ -127,7 +120,7 @@ def _same(spec: EnvSpec, both: Step, lane: int, alone: Step) -> bool:
     pairs = zip(
         leaves(spec.observation, both.obs), leaves(spec.observation, alone.obs), strict=True
     )
-    return both.reward[lane] == alone.reward[0] and all(
+    return bool(both.reward[lane] == alone.reward[0]) and all(
         np.array_equal(a[lane], b[0]) for (_, _, a), (_, _, b) in pairs
     )
 

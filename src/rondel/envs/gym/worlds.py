@@ -42,7 +42,7 @@ def from_id(name: str) -> HostWorld:
 
 
 def from_instance(env: Any) -> HostWorld:
-    """A gymnasium.Env that is there already: it becomes a lane, and further lanes are copies of it."""
+    """A gymnasium.Env that is there already: it becomes a lane, and further lanes are copies."""
     spec, masked = _look(env, f"gymnasium:{_name(env)}")
     return HostWorld(spec, partial(_lanes, _Copies(env), spec, masked))
 
@@ -51,7 +51,8 @@ def from_factory(factory: Factory, made: Any) -> HostWorld:
     """A function that makes environments, with one that it has made."""
     if not is_gymnasium(made):
         raise RondelError(
-            f"{factory!r} made a {type(made).__name__}; it must make a gymnasium.Env, an Env or a HostWorld."
+            f"{factory!r} made a {type(made).__name__}; "
+            "it must make a gymnasium.Env, an Env or a HostWorld."
         )
     spec, masked = _look(made, f"gymnasium:{_name(made)}")
     made.close()
@@ -63,7 +64,7 @@ def is_gymnasium(env: Any) -> bool:
 
 
 def is_registered(name: str) -> bool:
-    """Whether Gymnasium knows the id; a module named in front of it is imported, which may register it."""
+    """Whether Gymnasium knows the id, once the module that may stand before it is imported."""
     module, colon, bare = name.rpartition(":")
     if name.startswith("ALE/"):
         module = "ale_py"
@@ -88,7 +89,7 @@ def registered() -> list[str]:
 
 
 def _look(env: Any, name: str) -> tuple[EnvSpec, bool]:
-    """The environment's spec, and whether its info brings a mask that belongs to the observation."""
+    """The environment's spec, and whether its info brings a mask to add to the observation."""
     observation = observation_spec(env.observation_space, name)
     action = action_spec(env.action_space, name)
     _, info = examine.reset(env, name, seed=0)
@@ -137,6 +138,6 @@ class _Copies:
             return copy.deepcopy(self._env)
         except Exception as error:
             raise RondelError(
-                f"{_name(self._env)} was given as one environment, which can't be copied for further lanes "
-                f"({error}): give a function that makes one instead."
+                f"{_name(self._env)} was given as one environment, which can't be copied for "
+                f"further lanes ({error}): give a function that makes one instead."
             ) from error

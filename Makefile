@@ -1,0 +1,35 @@
+# Two commands: `make train` and `make test`. Both set up a .venv first if there is none.
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+JOBS ?= 2
+
+.PHONY: setup train test test-full lint bench clean
+
+setup: $(READY)
+
+$(READY): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit("Rondel needs Python 3.11 or newer; this is %d.%d. Name another: make PYTHON=python3.12 …" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	touch $(READY)
+
+train: $(READY)
+	$(BIN)/rondel train ppo CartPole-v1 --steps 500000 --until-return 475
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint
+	$(BIN)/pytest -n $(JOBS) -m 'not long'
+
+test-full: lint
+	$(BIN)/pytest -n $(JOBS)
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,118 @@
+"""What the documentation shows is true: its snippets run, its commands work, its output is so.
+
+A page is run from top to bottom in one module and one folder. Three conventions: a snippet that
+begins with `# file: name.py` is saved under that name, to be imported by later ones; a block of
+`output` is what the snippet before it prints; of shell blocks the `rondel` commands are run.
+"""
+
+import importlib
+import re
+import shlex
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from rondel.run import cli
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+OWN_ALGORITHM = ROOT / "docs" / "write-your-own-algorithm.md"
+
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\(([^)#]*)(#[^)]*)?\)")
+
+
+@pytest.fixture
+def run_page(tmp_path, monkeypatch, capsys):
+    """Run all that a page shows; returns the module that its snippets ran in."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def run(page):
+        module = ModuleType(page.stem.replace("-", "_").lower())
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        printed = ""
+        for line, kind, text in blocks(page):
+            if kind == "output":
+                assert printed.rstrip() == text.rstrip(), f"output at {page.name}:{line}"
+            elif kind == "python":
+                capsys.readouterr()
+                run_python(text, module, page, line)
+                printed = capsys.readouterr().out
+            elif kind == "sh":
+                run_shell(text)
+        return module
+
+    saved = [block.split()[2] for page in PAGES for _, _, block in blocks(page) if is_file(block)]
+    yield run
+    for name in saved:
+        sys.modules.pop(Path(name).stem, None)
+
+
+def blocks(page):
+    """(line, kind, text) of each fenced block of a page."""
+    whole = page.read_text()
+    for match in _BLOCK.finditer(whole):
+        yield whole.count("\n", 0, match.start(2)) + 1, match[1], match[2]
+
+
+def is_file(text):
+    return text.startswith("# file: ")
+
+
+def run_python(text, module, page, line):
+    if is_file(text):
+        Path(text.split()[2]).write_text(text)
+        importlib.invalidate_caches()
+        return
+    # empty lines in front, so that a traceback shows the line in the page
+    code = compile("\n" * (line - 1) + text, str(page), "exec")
+    exec(code, module.__dict__)
+
+
+def run_shell(text):
+    for line in text.splitlines():
+        command, *arguments = shlex.split(line.removeprefix("PYTHONPATH=. "), comments=True) or [""]
+        if command == "rondel":
+            run_command(arguments)
+
+
+def run_command(arguments):
+    try:
+        cli.main(arguments)
+    except SystemExit as end:
+        assert end.code in (0, None), f"rondel {shlex.join(arguments)} ended with {end.code}"
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page != OWN_ALGORITHM], ids=lambda page: page.stem
+)
+def test_what_a_page_shows_runs(page, run_page):
+    run_page(page)
+
+
+def test_the_algorithm_that_a_page_writes_learns(run_page):
+    shown = run_page(OWN_ALGORITHM)
+    assert shown.solved.setup.env_id == "probe:both"
+    assert shown.solved.evaluate(episodes=50).mean == 1.0
+    assert shown.run.setup.env_id == "jax:CartPole-v1"
+    assert shown.run.return_mean > 150
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_between_pages_lead_somewhere(page):
+    for match in _LINK.finditer(page.read_text()):
+        target, anchor = match[1], (match[2] or "")[1:]
+        if target.startswith("http"):
+            continue
+        path = page.parent / target if target else page
+        assert path.exists(), f"{page.name} links to {target}"
+        if anchor:
+            assert anchor in anchors(path), f"{page.name} links to {target}#{anchor}"
+
+
+def anchors(page):
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}

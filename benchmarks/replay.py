@@ -2,9 +2,9 @@
 
     python benchmarks/replay.py            # a minute or two; prints Markdown
 
-Each figure is the best of several runs of one fused, donated XLA program: rounds of one `add` and K times
-(`draw`, a cheap stand-in for learning, `rank`). What is stored must not matter: both sizes should cost
-nearly the same (beyond caches, and one more level of the tree for priorities).
+Each figure is the best of several runs of one fused, donated XLA program: rounds of one `add` and
+K times (`draw`, a cheap stand-in for learning, `rank`). What is stored must not matter: both sizes
+should cost nearly the same (but for caches, and another level of the tree for priorities).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def rondel(make: Callable[..., Any], capacity: int, shape: tuple[int, ...], dtyp
 
 
 def flashbax(capacity: int, shape: tuple[int, ...], dtype: Any) -> Any:
-    """The same rounds over flashbax's prioritised buffer: a batch of LANES x LENGTH rows per add."""
+    """The same rounds over flashbax's prioritised buffer: LANES x LENGTH rows per add."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import flashbax as fbx
@@ -142,7 +142,6 @@ def measure(case: Any, repeats: int, rounds: int = 50) -> tuple[float, float, fl
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--skip-flashbax", action="store_true")
     repeats = parser.parse_args().repeats
     makes: dict[str, Callable[..., Any]] = {
         "uniform": lambda n: uniform(n, BATCH, DRAWS),

@@ -6,3 +6,17 @@ class RondelError(Exception):
 
     The command line prints it without a traceback; Python code can catch it by this one name.
     """
+
+
+def at_least(minimum: float, **fields: float | None) -> None:
+    """Refuse fields that are below `minimum`; None is no number and passes."""
+    for name, value in fields.items():
+        if value is not None and value < minimum:
+            raise RondelError(f"{name}={value} can't work: {minimum} or more would.")
+
+
+def from_zero_to_one(**fields: float) -> None:
+    """Refuse fields that are no share."""
+    for name, value in fields.items():
+        if not 0.0 <= value <= 1.0:
+            raise RondelError(f"{name}={value} can't work: a number from 0 to 1 would.")

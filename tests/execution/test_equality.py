@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from execution import toy
 
+from execution import toy
 from rondel.algorithms import dqn, ppo
 from rondel.algorithms.wrappers import with_observation_normalisation, with_reward_scaling
 from rondel.envs import make
@@ -31,8 +31,15 @@ def wrapped_ppo() -> Any:
 
 def ranked_dqn() -> Any:
     config = dqn.Config(
-        rollout=4, updates=3, batch=32, capacity=1_000, warmup=200, n_step=3, prioritised=True,
-        dueling=True, hidden=(16, 16),
+        rollout=4,
+        updates=3,
+        batch=32,
+        capacity=1_000,
+        warmup=200,
+        n_step=3,
+        prioritised=True,
+        dueling=True,
+        hidden=(16, 16),
     )
     return dqn.make(config, SPEC)
 

@@ -1,5 +1,6 @@
 """The sum tree, against NumPy sums and flashbax's tree."""
 
+import itertools
 import warnings
 
 import jax
@@ -33,7 +34,7 @@ def random_weights(seed, share_of_zeros=0.5):
 
 
 def check_sums(levels):
-    for below, above in zip(levels, levels[1:], strict=False):
+    for below, above in itertools.pairwise(levels):
         sums = np.asarray(below, np.float64).reshape(-1, priorities.WIDTH).sum(1)
         np.testing.assert_allclose(above[: len(sums)], sums, rtol=1e-6)
         assert not np.asarray(above[len(sums) :]).any()

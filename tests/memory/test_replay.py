@@ -199,9 +199,7 @@ def test_bad_input_is_refused_with_what_would_work():
     items = Story(2, 4, 2).round()
     with pytest.raises(RondelError, match=r"batch of 30 .* 4 shards .*28 or 32 can"):
         uniform(160, 30, 1, ahead=2).init(items, 4)
-    with pytest.raises(
-        RondelError, match=r"too small: 4 steps .* 2 lanes.* capacity of 16 or more"
-    ):
+    with pytest.raises(RondelError, match=r"too small: 4 steps .* 2 lanes.* 16 or more works"):
         uniform(8, 32, 1, ahead=2).init(items, 1)
     uniform(16, 32, 1, ahead=2).init(items, 1)
     with pytest.raises(RondelError, match=r"ahead=1 takes observations \[2, 5, ...\] .*\[2, 6"):

@@ -65,11 +65,10 @@ def test_moments_do_not_depend_on_who_acted_which_lanes():
     ((x, valid),) = rounds_of(1, count=1)
     whole = statistics.moments_of(x, valid)
     for width in (1, 2, 3):
+        lanes = [slice(i, i + width) for i in range(0, 6, width)]
         parts = [
-            statistics.moments_of(
-                jax.tree.map(lambda leaf, i=i: leaf[:, i : i + width], x), valid[:, i : i + width]
-            )
-            for i in range(0, 6, width)
+            statistics.moments_of(jax.tree.map(lambda leaf, s=s: leaf[:, s], x), valid[:, s])
+            for s in lanes
         ]
         joined = jax.tree.map(lambda *p: jnp.concatenate(p), *parts)
         jax.tree.map(np.testing.assert_array_equal, joined, whole)

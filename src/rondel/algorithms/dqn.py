@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import optax
 
 from rondel import nets, ops
-from rondel.errors import RondelError
+from rondel.errors import RondelError, at_least, from_zero_to_one
 from rondel.memory.replay import TransitionBatch, Transitions, prioritised, uniform
 from rondel.ops import distributions
 from rondel.spaces import Discrete
@@ -55,6 +55,15 @@ class Config:
     epsilon_steps: int = 10_000  # environment steps in between
     max_grad_norm: float = 10.0  # gradients beyond this norm are scaled down to it
     hidden: tuple[int, ...] = (128, 128)  # widths of the hidden layers
+
+    def __post_init__(self) -> None:
+        at_least(1, rollout=self.rollout, updates=self.updates, batch=self.batch)
+        at_least(1, capacity=self.capacity, n_step=self.n_step, target_every=self.target_every)
+        at_least(1, epsilon_steps=self.epsilon_steps, importance_steps=self.importance_steps)
+        at_least(1, hidden=min(self.hidden, default=1))
+        at_least(0, learning_rate=self.learning_rate, warmup=self.warmup)
+        from_zero_to_one(discount=self.discount, target_rate=self.target_rate)
+        from_zero_to_one(epsilon_start=self.epsilon_start, epsilon_end=self.epsilon_end)
 
 
 class State(NamedTuple):

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import optax
 
 from rondel import nets, ops
+from rondel.errors import at_least, from_zero_to_one
 from rondel.memory.rollout import rollout
 from rondel.ops import distributions
 from rondel.spaces import Box
@@ -46,6 +47,12 @@ class Config:
     max_grad_norm: float = 0.5  # gradients beyond this norm are scaled down to it
     target_kl: float | None = None  # skip the rest of a round's steps once beyond 1.5 times this
     hidden: tuple[int, ...] = (64, 64)  # widths of the hidden layers
+
+    def __post_init__(self) -> None:
+        at_least(1, rollout=self.rollout, epochs=self.epochs, minibatches=self.minibatches)
+        at_least(1, hidden=min(self.hidden, default=1), anneal_steps=self.anneal_steps)
+        at_least(0, learning_rate=self.learning_rate, clip=self.clip)
+        from_zero_to_one(discount=self.discount, gae_lambda=self.gae_lambda)
 
 
 class State(NamedTuple):

@@ -1,9 +1,9 @@
 """Arithmetic that gives the same bits in every program.
 
-XLA on CPUs may melt a product and a sum into one instruction that rounds once instead of twice. Whether
-it does depends on how it cuts the program into loops, and so on the number of lanes and on what else
-the program computes (measured: MountainCar with fewer than four lanes differed from more in the last
-bit). A lane of an environment must go the same way in every plan, so sums are shielded from that.
+XLA on CPUs may melt a product and a sum into one instruction, which rounds once instead of twice.
+Whether it does depends on how it cuts a program into loops, and so on the number of lanes and on
+what else the program computes (measured: in the last bit, MountainCar with fewer than four lanes
+differed from more). A lane must go the same way in every plan, so sums are shielded from that.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend import core
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_LOWEST = float(np.finfo(np.float32).min)
 _SUMS = ("add", "sub", "reduce_sum")
 _CALLS = {  # by which name a call keeps the function that it calls
     "jit": "jaxpr",
@@ -27,9 +29,7 @@ _CALLS = {  # by which name a call keeps the function that it calls
 }
 
 
-def rounded_(f): pass
-def rounded(f): return f
-def _r(function: Callable[P, R]) -> Callable[P, R]:
+def rounded(function: Callable[P, R]) -> Callable[P, R]:
     """The same function of arrays, where every term of a sum is rounded before it is added."""
 
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -65,4 +65,4 @@ def _shielded(term: Any) -> Any:
     """The number itself, by way of an instruction that no product can be melted through."""
     if not jnp.issubdtype(term.dtype, jnp.floating):
         return term
-    return jnp.maximum(term, jnp.finfo(term.dtype).min)
+    return jnp.maximum(term, _LOWEST)

@@ -82,14 +82,14 @@ def where_lane(condition: Array, yes: Tree, no: Tree) -> Tree:
     return jax.tree.map(choose, yes, no)
 
 
-def act_keys(task: Task, round: Array, lane: Array) -> Array:
+def act_keys(task: Task, seed: Array, round: Array, lane: Array) -> Array:
     """The keys of a round's actions [T, b], made at once: many small calls cost more."""
-    return per_step_and_lane(key_of(task.seed, Purpose.ACT, round), task.algorithm.rollout, lane)
+    return per_step_and_lane(key_of(seed, Purpose.ACT, round), task.algorithm.rollout, lane)
 
 
-def begin(task: Task, weights: Tree, carry: Tree, round: Array, lane: Array) -> Tree:
+def begin(task: Task, seed: Array, weights: Tree, carry: Tree, round: Array, lane: Array) -> Tree:
     """The carry at a round's start."""
-    keys = per_lane(key_of(task.seed, Purpose.START, round), lane)
+    keys = per_lane(key_of(seed, Purpose.START, round), lane)
     return task.algorithm.start(weights, carry, keys, lane)
 
 
@@ -149,7 +149,7 @@ def row_like(task: Task, weights: Tree, step: Step, lane: Array) -> Row:
             task.algorithm.carry(lane),
             step.obs,
             step.first,
-            per_lane(key_of(task.seed, Purpose.ACT), lane),
+            per_lane(key_of(0, Purpose.ACT), lane),
             lane,
         )
         return row_of(step, action, extras, carry, step)
@@ -178,7 +178,14 @@ def items_like(task: Task, weights: Tree, step: Step, lane: Array) -> Tree:
 
 
 def roll(
-    task: Task, weights: Tree, env_state: Tree, step: Step, lanes: Lanes, lane: Array, round: Array
+    task: Task,
+    seed: Array,
+    weights: Tree,
+    env_state: Tree,
+    step: Step,
+    lanes: Lanes,
+    lane: Array,
+    round: Array,
 ) -> tuple[Tree, Step, Lanes, Produced]:
     """A round of a traceable environment, env and policy in one scan per block of lanes."""
     env_step = task.env.step  # type: ignore[union-attr]
@@ -193,8 +200,8 @@ def roll(
             row = row_of(step, action, extras, carry, next_step)
             return (env_state, next_step, after), (row, outcome_of(next_step))
 
-        carry = begin(task, weights, lanes.carry, round, lane)
-        keys = act_keys(task, round, lane)
+        carry = begin(task, seed, weights, lanes.carry, round, lane)
+        keys = act_keys(task, seed, round, lane)
         (env_state, step, carry), (rows, outcome) = lax.scan(
             one_step, (env_state, step, carry), keys
         )
@@ -229,8 +236,8 @@ def act_blocks(
     return blocked(one_block, task.block)(weights, carry, obs, first, keys, lane)
 
 
-def first_step(task: Task, lane: Array) -> tuple[Tree, Step]:
+def first_step(task: Task, seed: Array, lane: Array) -> tuple[Tree, Step]:
     """Start the lanes of a traceable environment."""
-    keys = per_lane(key_of(task.seed, Purpose.ENV), lane)
+    keys = per_lane(key_of(seed, Purpose.ENV), lane)
     init = task.env.init  # type: ignore[union-attr]
     return blocked(lambda _, keys: init(keys), task.block)((), keys)

@@ -29,6 +29,7 @@ class Fragment:
     def __init__(self, task: Task, stages: Collection[str] = STAGES) -> None:
         self.task = task
         self.stages = tuple(stages)
+        self.seed = np.uint32(task.seed)
         self.lane: Tree = np.arange(task.lanes, dtype=np.int32)
         self.learner: Tree = ()
         self.memory: Tree = ()
@@ -44,16 +45,14 @@ class Fragment:
         # Only memory is donated: everything else may have been handed out.
         self._roll = jax.jit(partial(experience.roll, task))
         self._begin = jax.jit(partial(experience.begin, task))
-        self._keys = jax.jit(
-            lambda r, lane: jax.random.key_data(experience.act_keys(task, r, lane))
-        )
+        self._keys = jax.jit(lambda *at: jax.random.key_data(experience.act_keys(task, *at)))
         self._act = jax.jit(partial(experience.act_blocks, task))
         self._finish = jax.jit(partial(experience.finish_blocks, task))
-        self._add = jax.jit(partial(learning.add, task), donate_argnums=0)
+        self._add = jax.jit(partial(learning.add, task), donate_argnums=1)
         self._draw = jax.jit(partial(learning.draw, task))
         self._rank = jax.jit(algorithm.memory.rank, donate_argnums=0)
         self._gradient = jax.jit(partial(learning.gradient, task))
-        self._learn = jax.jit(partial(learning.learn, task), donate_argnums=1)
+        self._learn = jax.jit(partial(learning.learn, task), donate_argnums=2)
         self._acting = jax.jit(algorithm.acting)
         self._learning = jax.jit(algorithm.learning)
         self._absorb = jax.jit(algorithm.absorb)
@@ -66,7 +65,9 @@ class Fragment:
         """Begin an episode in every lane; `resets` counts the times that a run was resumed."""
         task = self.task
         if isinstance(task.env, Env):
-            self.env, self.step = jax.jit(partial(experience.first_step, task))(self.lane)
+            self.env, self.step = jax.jit(partial(experience.first_step, task))(
+                self.seed, self.lane
+            )
         else:
             self.host = self.host or task.env.make(task.lanes)
             self.step = self.host.reset(lane_seeds(task.seed, Purpose.ENV, task.lanes, resets))
@@ -85,13 +86,13 @@ class Fragment:
         if self.host is not None:
             return self._produce_on_host(self.host, weights, round)
         self.env, self.step, self.lanes, produced = self._roll(
-            weights, self.env, self.step, self.lanes, self.lane, round
+            self.seed, weights, self.env, self.step, self.lanes, self.lane, round
         )
         return produced
 
     def _produce_on_host(self, env: HostEnv, weights: Tree, round: int) -> Produced:
-        step, carry = self.step, self._begin(weights, self.lanes.carry, round, self.lane)
-        keys = np.asarray(self._keys(round, self.lane))
+        step, carry = self.step, self._begin(self.seed, weights, self.lanes.carry, round, self.lane)
+        keys = np.asarray(self._keys(self.seed, round, self.lane))
         rows, outcomes = [], []
         for t in range(self.task.algorithm.rollout):
             seen = to_device((step.obs, step.first))
@@ -115,11 +116,11 @@ class Fragment:
 
     def add(self, items: Tree, round: int) -> None:
         """Put a round's items into memory."""
-        self.memory = self._add(self.memory, items, round)
+        self.memory = self._add(self.seed, self.memory, items, round)
 
     def draw(self, round: int, j: int) -> Tree:
         """The j-th batch of the round; its ticket stays here."""
-        batch, self._ticket = self._draw(self.memory, round, j)
+        batch, self._ticket = self._draw(self.seed, self.memory, round, j)
         return batch
 
     def rank(self, feedback: Tree) -> None:
@@ -130,13 +131,13 @@ class Fragment:
 
     def gradient(self, variables: Tree, batch: Tree, round: int, j: int) -> Any:
         """(grads, weight, feedback, metrics) of a batch."""
-        return self._gradient(variables, batch, round, j)
+        return self._gradient(self.seed, variables, batch, round, j)
 
     # update
 
     def start_update(self) -> None:
         """The learner's first state."""
-        self.learner = jax.jit(partial(learning.init, self.task))()
+        self.learner = jax.jit(partial(learning.init, self.task))(self.seed)
 
     def absorb(self, summary: Tree) -> None:
         """What the round's lanes report to the learner."""
@@ -158,7 +159,9 @@ class Fragment:
 
     def learn(self, round: int) -> dict[str, Any]:
         """All draws of a round in one program."""
-        self.learner, self.memory, metrics = self._learn(self.learner, self.memory, round)
+        self.learner, self.memory, metrics = self._learn(
+            self.seed, self.learner, self.memory, round
+        )
         return metrics
 
     # all stages over a traceable environment together
@@ -169,7 +172,7 @@ class Fragment:
         """Up to `rounds` rounds in one program; see `fused`."""
         state = fused.State(self.learner, self.env, self.step, self.lanes, recent)
         state, self.memory, reports, n = self._advance(
-            state, self.memory, self.lane, round, rounds, steps_left, until_return
+            self.seed, state, self.memory, self.lane, round, rounds, steps_left, until_return
         )
         self.learner, self.env, self.step, self.lanes, recent = state
         reports = jax.tree.map(np.asarray, reports)

@@ -45,29 +45,30 @@ class Round(NamedTuple):
 
 
 def one_round(
-    task: Task, state: State, memory: Tree, lane: Array, round: Array
+    task: Task, seed: Array, state: State, memory: Tree, lane: Array, round: Array
 ) -> tuple[State, Tree, Round]:
     """Produce, add, absorb, learn."""
     weights = task.algorithm.acting(state.learner)
     env, step, lanes, produced = experience.roll(
-        task, weights, state.env, state.step, state.lanes, lane, round
+        task, seed, weights, state.env, state.step, state.lanes, lane, round
     )
-    memory = learning.add(task, memory, produced.items, round)
+    memory = learning.add(task, seed, memory, produced.items, round)
     learner = task.algorithm.absorb(state.learner, produced.summary)
-    learner, memory, metrics = learning.learn(task, learner, memory, round)
+    learner, memory, metrics = learning.learn(task, seed, learner, memory, round)
     recent = push(state.recent, produced.outcome)
     state = State(learner, env, step, lanes, recent)
     return state, memory, Round(produced.outcome, metrics)
 
 
 def program(task: Task) -> Any:
-    """`advance(state, memory, lane, round, rounds, steps_left, until_return)`, jitted.
+    """`advance(seed, state, memory, lane, round, rounds, steps_left, until_return)`, jitted.
 
     It runs at most `rounds`, no more than `capacity`, and returns (state, memory, reports
     [capacity, ...], how many rounds it ran).
     """
 
     def advance(
+        seed: Array,
         state: State,
         memory: Tree,
         lane: Array,
@@ -76,7 +77,7 @@ def program(task: Task) -> Any:
         steps_left: Array,
         until_return: Array,
     ) -> tuple[State, Tree, Round, Array]:
-        step = partial(one_round, task)
+        step = partial(one_round, task, seed)
         like = jax.eval_shape(step, state, memory, lane, round)[2]
         reports = jax.tree.map(lambda x: jnp.zeros((capacity(task), *x.shape), x.dtype), like)
 
@@ -98,4 +99,4 @@ def program(task: Task) -> Any:
         state, memory, reports, i, _, _ = lax.while_loop(goes_on, body, start)
         return state, memory, reports, i
 
-    return jax.jit(advance, donate_argnums=1)
+    return jax.jit(advance, donate_argnums=2)

@@ -28,7 +28,9 @@ class Purpose(IntEnum):
     EVALUATE = 7
 
 
-def key_of(seed: int, purpose: Purpose, one: int | Array = 0, two: int | Array = 0) -> Array:
+def key_of(
+    seed: int | Array, purpose: Purpose, one: int | Array = 0, two: int | Array = 0
+) -> Array:
     """The key of a purpose, and of two numbers such as the round and the draw."""
     return random.fold(random.fold(random.key(seed), int(purpose)), one, two)
 

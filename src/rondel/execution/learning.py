@@ -11,25 +11,25 @@ from rondel.execution.task import Task
 from rondel.types import Array, Tree
 
 
-def init(task: Task) -> Tree:
+def init(task: Task, seed: Array) -> Tree:
     """The learner's state before round 0."""
-    return task.algorithm.init(key_of(task.seed, Purpose.INIT))
+    return task.algorithm.init(key_of(seed, Purpose.INIT))
 
 
-def add(task: Task, memory: Tree, items: Tree, round: Array) -> Tree:
+def add(task: Task, seed: Array, memory: Tree, items: Tree, round: Array) -> Tree:
     """Put a round's items [b, ...] into memory."""
-    return task.algorithm.memory.add(memory, items, key_of(task.seed, Purpose.ADD, round))
+    return task.algorithm.memory.add(memory, items, key_of(seed, Purpose.ADD, round))
 
 
-def draw(task: Task, memory: Tree, round: Array, j: Array) -> tuple[Tree, Tree]:
+def draw(task: Task, seed: Array, memory: Tree, round: Array, j: Array) -> tuple[Tree, Tree]:
     """The j-th batch of a round, and the ticket that `rank` wants back."""
-    key = key_of(task.seed, Purpose.DRAW, round, j)
+    key = key_of(seed, Purpose.DRAW, round, j)
     return task.algorithm.memory.draw(memory, key, j)
 
 
-def gradient(task: Task, variables: Tree, batch: Tree, round: Array, j: Array) -> Tree:
+def gradient(task: Task, seed: Array, variables: Tree, batch: Tree, round: Array, j: Array) -> Tree:
     """(grads, weight, feedback, metrics) of a batch."""
-    key = key_of(task.seed, Purpose.GRADIENT, round, j)
+    key = key_of(seed, Purpose.GRADIENT, round, j)
     return task.algorithm.gradient(variables, batch, key)
 
 
@@ -43,21 +43,23 @@ def draws_of(task: Task, round: Array) -> Array:
 
 
 def learn(
-    task: Task, state: Tree, memory: Tree, round: Array
+    task: Task, seed: Array, state: Tree, memory: Tree, round: Array
 ) -> tuple[Tree, Tree, dict[str, Array]]:
     """All draws of a round in one loop -> (state, memory, metrics: means over the draws)."""
     algorithm = task.algorithm
 
     def one(j: Array, loop: Tree) -> Tree:
         state, memory, sums = loop
-        batch, ticket = draw(task, memory, round, j)
-        grads, _, feedback, metrics = gradient(task, algorithm.learning(state), batch, round, j)
+        batch, ticket = draw(task, seed, memory, round, j)
+        grads, _, feedback, metrics = gradient(
+            task, seed, algorithm.learning(state), batch, round, j
+        )
         memory = algorithm.memory.rank(memory, ticket, feedback)
         return algorithm.update(state, grads), memory, jax.tree.map(jnp.add, sums, metrics)
 
     def metrics_of(state: Tree, memory: Tree) -> dict[str, Array]:
-        batch, _ = draw(task, memory, round, jnp.int32(0))
-        return gradient(task, algorithm.learning(state), batch, round, jnp.int32(0))[3]
+        batch, _ = draw(task, seed, memory, round, jnp.int32(0))
+        return gradient(task, seed, algorithm.learning(state), batch, round, jnp.int32(0))[3]
 
     like = jax.eval_shape(metrics_of, state, memory)
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like)

@@ -18,6 +18,7 @@ from jax import lax
 
 from rondel.errors import RondelError
 from rondel.memory import priorities
+from rondel.ops import random
 from rondel.types import Memory
 
 if TYPE_CHECKING:
@@ -89,9 +90,10 @@ def uniform(
         del j
         lanes, size = ring.items.valid.shape
         stored = jnp.minimum(ring.filled, size - ahead)
-        lane_key, age_key = jax.random.split(key)
-        lane = jax.random.randint(lane_key, ring.slots.shape, 0, lanes)
-        age = jax.random.randint(age_key, ring.slots.shape, 0, jnp.maximum(stored, 1))
+        words = random.bits(key, 2 * ring.slots.size).reshape(2, -1)
+        most = jnp.stack([jnp.int32(lanes), jnp.maximum(stored, 1)]).astype(jnp.uint32)
+        # the remainder of 32 random bits: its bias is below most / 2**32
+        lane, age = (words % most[:, None]).astype(jnp.int32)
         place = lane, (ring.head - 1 - age) % size
         return _read(ring, place, jnp.ones(lane.shape, jnp.float32)), place
 
@@ -149,7 +151,7 @@ def prioritised(
         del j
         ring, (lanes, size) = memory.ring, memory.ring.items.valid.shape
         total = priorities.total(memory.levels)
-        part = (ring.slots + jax.random.uniform(key, ring.slots.shape)) / ring.slots.size
+        part = (ring.slots + random.uniform(key, ring.slots.size)) / ring.slots.size
         leaf, weight = priorities.find(memory.levels, part * total)
         stored = lanes * jnp.minimum(ring.filled, size - ahead)
         ratio = jnp.where(weight > 0.0, weight * (stored / total), 1.0)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from rondel.errors import RondelError
+from rondel.ops import random
 from rondel.types import Memory
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def permutations(key: Array, count: int, length: int) -> Array:
     bits = max(length - 1, 3).bit_length()
     low = bits // 2
     high_mask, low_mask = (1 << bits - low) - 1, (1 << low) - 1
-    keys = jax.random.bits(key, (ROUNDS, 2, count, 1))
+    keys = random.bits(key, ROUNDS * 2 * count).reshape(ROUNDS, 2, count, 1)
 
     def shuffle(x: Array) -> Array:
         left, right = x >> low, x & low_mask

@@ -12,6 +12,7 @@ import tyro
 
 import rondel
 from rondel import algorithms, envs
+from rondel.envs.errors import EnvError
 from rondel.errors import RondelError
 from rondel.run import display, training
 from rondel.run.fields import with_fields
@@ -78,7 +79,7 @@ def main(argv: list[str] | None = None) -> None:
     try:
         commands[argv[0]](argv[1:])
     except RondelError as error:
-        if error.__cause__ is not None and getattr(error, "shows_cause", False):
+        if isinstance(error, EnvError):  # the user's own code: where it went wrong is theirs to see
             traceback.print_exception(error.__cause__)
         print(f"rondel: {error}", file=sys.stderr)
         raise SystemExit(2) from None

@@ -45,7 +45,7 @@ def _batched(space: Space, obs: Tree) -> tuple[bool, Tree]:
     """Does `obs` lack the batch axis? And the same with one."""
     like = zeros(space)
     try:
-        obs = jax.tree.map(lambda x, z: np.asarray(x, z.dtype), obs, like)
+        obs = jax.tree.map(lambda z, x: np.asarray(x, z.dtype), like, obs)
         extra = {x.ndim - z.ndim for x, z in zip(*map(jax.tree.leaves, (obs, like)), strict=True)}
         fits = jax.tree.map(lambda x, z: x.shape[x.ndim - z.ndim :] == z.shape, obs, like)
     except (ValueError, TypeError):

@@ -111,7 +111,7 @@ def masked_writer(space: Any) -> Writer:
 
 
 def translator(space: Any) -> Callable[[Any], Any]:
-    """`translate(action)` turns what policies say, [b, ...], into fresh values in the env's units."""
+    """`translate(action)` turns what policies say, [b, ...], into new values in the env's units."""
     match space:
         case gym_spaces.Discrete(start=start):
             return lambda action: action + start

@@ -1,0 +1,5 @@
+"""`python -m rondel` is the command line."""
+
+from rondel.run.cli import main
+
+main()

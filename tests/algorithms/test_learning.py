@@ -1,0 +1,139 @@
+"""Learning on the probes: the values are known, and the probe that fails names the broken part."""
+
+import jax
+import numpy as np
+import pytest
+
+import rondel
+from rondel import nets
+
+HIDDEN = (16,)
+SIGNS = np.array([[-1.0], [1.0]], np.float32)
+PARTS = {
+    "one": "the value loss",
+    "observation": "how values depend on what is seen",
+    "delay": "bootstrapping",
+    "action": "the policy",
+    "both": "policy and value together",
+    "continuous": "the scaling of actions",
+}
+
+
+def learn(algorithm, probe, steps, **fields):
+    run = rondel.start(algorithm, f"probe:{probe}", steps=steps, tuned=False, **fields)
+    for _ in run.rounds():
+        pass
+    return run
+
+
+def close(got, expected, probe, atol=0.1):
+    broken = f"probe:{probe} is not learned: look at {PARTS[probe]}"
+    np.testing.assert_allclose(got, expected, atol=atol, err_msg=broken)
+
+
+def ppo_on(probe, steps=6_000, **fields):
+    settings = {"rollout": 16, "learning_rate": 0.01, "gae_lambda": 0.9} | fields
+    run = learn("ppo", probe, steps, lanes=8, hidden=HIDDEN, discount=0.5, **settings)
+    critic = nets.mlp(run.setup.task.env.spec.observation, HIDDEN, 1)
+
+    def value(obs):
+        return np.asarray(critic.apply(run.state.params["critic"], np.float32(obs)))[:, 0]
+
+    return run, value
+
+
+# observations, and their values under the best policy with discount 1/2
+VALUES = {
+    "one": ([[0.0]], [1.0]),
+    "observation": (SIGNS, [-1.0, 1.0]),
+    "delay": ([[0.0], [1.0]], [0.5, 1.0]),
+    "action": ([[0.0]], [1.0]),
+    "both": (SIGNS, [1.0, 1.0]),
+}
+BEST = {"action": [1], "both": [0, 1]}
+
+
+@pytest.mark.parametrize("probe", VALUES)
+def test_ppo_finds_values_and_actions(probe):
+    run, value = ppo_on(probe)
+    obs, expected = VALUES[probe]
+    if probe in BEST:
+        broken = f"probe:{probe} is not learned: look at {PARTS[probe]}"
+        assert run.policy.act(np.float32(obs)).tolist() == BEST[probe], broken
+        assert run.evaluate(50).mean == 1.0
+    close(value(obs), expected, probe)
+
+
+def test_ppo_finds_continuous_actions():
+    run, value = ppo_on("continuous", steps=20_000)
+    x = np.float32([[-0.8], [0.0], [0.6]])
+    close(run.policy.act(x), x, "continuous", atol=0.2)
+    # the best action and no noise: 0; a policy that does not look gets -1/3
+    close(value(x), [0.0, 0.0, 0.0], "continuous", atol=0.2)
+    assert run.evaluate(50).mean > -0.03
+
+
+def test_without_memory_a_policy_stays_at_chance():
+    """The last observation says nothing of the cue: a return above 0 would be a leak."""
+    run, value = ppo_on("memory")
+    # of 100 episodes of -1 or +1 the mean has a deviation of 0.1
+    assert abs(run.return_mean) < 0.35
+    close_to_chance = value([[0.0, 1.0]])
+    assert abs(close_to_chance[0]) < 0.35
+
+
+def dqn_on(probe, **fields):
+    settings = {"rollout": 4, "updates": 16, "warmup": 100, "target_every": 20, "double": True}
+    settings |= {"capacity": 2_000, "batch": 32, "learning_rate": 0.01, "epsilon_end": 0.2}
+    settings |= fields
+    run = learn(
+        "dqn", probe, 2_500, lanes=8, hidden=settings.pop("hidden", HIDDEN), discount=0.5,
+        epsilon_steps=1_000, **settings,
+    )  # fmt: skip
+    build = nets.dueling_mlp if settings.get("dueling") else nets.mlp
+    net = build(
+        run.setup.task.env.spec.observation, run.setup.config.hidden, 2, activation=jax.nn.relu
+    )
+    return run, lambda obs: np.asarray(net.apply(run.state.params, np.float32(obs)))
+
+
+# observations, and what both actions are worth
+Q_VALUES = {
+    "one": ([[0.0]], [[1.0, 1.0]]),
+    "observation": (SIGNS, [[-1.0, -1.0], [1.0, 1.0]]),
+    "delay": ([[0.0], [1.0]], [[0.5, 0.5], [1.0, 1.0]]),
+    "action": ([[0.0]], [[-1.0, 1.0]]),
+    "both": (SIGNS, [[1.0, -1.0], [-1.0, 1.0]]),
+}
+
+
+@pytest.mark.parametrize("probe", Q_VALUES)
+def test_dqn_finds_what_actions_are_worth(probe):
+    run, q = dqn_on(probe)
+    obs, expected = Q_VALUES[probe]
+    close(q(obs), expected, probe)
+    if probe in BEST:
+        assert run.policy.act(np.float32(obs)).tolist() == BEST[probe]
+
+
+VARIANTS = {
+    "plain": {"double": False},
+    "everything": {"dueling": True, "hidden": (16, 16), "prioritised": True, "n_step": 3},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_variants_of_dqn_find_the_same(variant):
+    _, q = dqn_on("delay", **VARIANTS[variant])
+    obs, expected = Q_VALUES["delay"]
+    close(q(obs), expected, "delay")
+
+
+def test_normalised_observations_and_scaled_rewards_keep_the_best_policy(tmp_path):
+    run = rondel.train(
+        "ppo", "probe:both", steps=6_000, tuned=False, lanes=8, rollout=16, hidden=HIDDEN,
+        learning_rate=0.01, normalise_observations=True, scale_rewards=True,
+        out=tmp_path / "run", eval_episodes=50,
+    )  # fmt: skip
+    assert run.policy.act(SIGNS).tolist() == BEST["both"]
+    assert run.result["eval_return"] == 1.0

@@ -1,0 +1,147 @@
+"""A broken environment is explained in one sentence."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from envs.strange import Nested, Plain, broken
+from rondel.envs import check, make
+from rondel.envs.episodic import episodic
+from rondel.errors import RondelError
+from rondel.spaces import Box, Discrete
+from rondel.types import EnvSpec, HostWorld
+
+
+@pytest.mark.parametrize(
+    "sound",
+    [
+        "CartPole-v1",
+        "probe:memory",
+        "probe:continuous",
+        "gymnasium:Taxi-v4",
+        "gymnasium:Pendulum-v1",
+        Plain,
+        Nested,
+    ],
+)
+def test_sound_environments_pass(sound):
+    check(make(sound))
+
+
+def returning(*result):
+    return lambda *_: result if len(result) != 1 else result[0]
+
+
+OBS = np.zeros(2, np.float32)
+
+
+def old_reset(self):
+    return self.obs(), {}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"obs": returning(np.zeros(3, np.float32))}, ["shape (3,)", "says (2,)"]),
+        ({"obs": returning(np.array(["a", "b"]))}, ["dtype <U1", "float32"]),
+        ({"obs": returning([[1.0], [1.0, 2.0]])}, ["observation of"]),
+        ({"obs": returning(np.array([0, np.nan]))}, ["not finite"]),
+        ({"obs": returning(np.array([0, np.inf]))}, ["not finite"]),
+        ({"obs": returning(np.array([0, 1.5]))}, ["outside", "1.5", "-1 and 1"]),
+        (
+            {"observation_space": spaces.Box(0, 255, (2,), np.uint8), "obs": returning(OBS)},
+            ["dtype float32", "uint8"],
+        ),
+        (
+            {
+                "observation_space": spaces.Dict({"a": spaces.Discrete(2)}),
+                "obs": returning({"b": 1}),
+            },
+            ["['b']", "['a']"],
+        ),
+        ({"observation_space": spaces.Discrete(2), "obs": returning(2)}, ["2", "Discrete(2)"]),
+        ({"observation_space": spaces.Tuple([spaces.Discrete(2)]), "obs": returning(1)}, ["tuple"]),
+        ({"reset": lambda self, **_: self.obs()}, ["reset()", "ndarray", "(observation, info)"]),
+        ({"reset": old_reset}, ["takes no seed"]),
+        ({"step": returning(OBS, 1.0, False, {})}, ["step()", "tuple of 4", "truncated"]),
+        ({"step": returning(OBS)}, ["step()", "one ndarray"]),
+        ({"step": returning(OBS, "1", False, False, {})}, ["reward '1'", "number"]),
+        ({"step": returning(OBS, OBS, False, False, {})}, ["reward", "number"]),
+        ({"step": returning(OBS, None, False, False, {})}, ["reward None", "number"]),
+        ({"step": returning(OBS, np.nan, False, False, {})}, ["reward nan", "finite"]),
+        ({"step": returning(OBS, 1.0, 0, False, {})}, ["terminated=0", "bool"]),
+        ({"step": returning(OBS, 1.0, False, "no", {})}, ["truncated='no'", "bool"]),
+        ({"step": returning(OBS, 1.0, False, False, None)}, ["info being a dict"]),
+        ({"step": lambda *_: {}["x"]}, ["KeyError", "step("]),
+        ({"obs": lambda _: np.random.uniform(-1, 1, 2)}, ["same actions", "np_random"]),  # noqa: NPY002
+    ],
+)
+def test_a_broken_gymnasium_environment(change, words):
+    with pytest.raises(RondelError) as caught:
+        check(make(broken(**change)))
+    sentence = str(caught.value)
+    assert "Broken" in sentence
+    assert all(word in sentence for word in words), sentence
+
+
+SPEC = EnvSpec("mine:broken", Box(-np.ones(2, np.float32), np.ones(2, np.float32)), Discrete(2))
+
+
+def traceable(**functions):
+    sound = {
+        "start": lambda keys: jnp.zeros((*keys.shape, 2)),
+        "move": lambda x, action: (x, jnp.ones_like(x[:, 0]), x[:, 0] > 0),
+        "observe": lambda x: x,
+    }
+    return episodic(SPEC, **(sound | functions))
+
+
+def test_a_sound_traceable_environment_passes():
+    check(traceable())
+
+
+@pytest.mark.parametrize(
+    ("env", "words"),
+    [
+        (traceable(observe=lambda x: x[:, :1]), ["Step.obs", "shape (2, 1)", "(2, 2)"]),
+        (traceable(observe=lambda x: x.astype(int)), ["Step.obs", "int32", "float32"]),
+        (traceable(observe=lambda x: x + jnp.nan), ["not finite"]),
+        (traceable(observe=lambda x: x + 2), ["outside", "2", "-1 and 1"]),
+        (traceable(move=lambda x, a: (x, x[:, 0] / 0, x[:, 0] > 0)), ["rewards", "finite"]),
+        (
+            traceable(move=lambda x, a: (x, a, a > 9))._replace(step=lambda s, a: s),
+            ["(state, Step)"],
+        ),
+        (traceable()._replace(init=lambda keys: keys), ["init()", "(state, Step)"]),
+    ],
+)
+def test_a_broken_traceable_environment(env, words):
+    with pytest.raises(RondelError) as caught:
+        check(env)
+    sentence = str(caught.value)
+    assert "mine:broken" in sentence
+    assert all(word in sentence for word in words), sentence
+
+
+def test_a_state_that_changes_its_structure():
+    env = traceable()
+
+    def step(state, action):
+        state, record = env.step(state, action)
+        return (state, action), record
+
+    with pytest.raises(RondelError, match=r"changes the structure"):
+        check(env._replace(step=step))
+
+
+def test_a_broken_host_world():
+    class Host:
+        def reset(self, seeds):
+            return "nothing"
+
+        def close(self):
+            pass
+
+    with pytest.raises(RondelError, match=r"reset\(\) of mine:broken returned a str"):
+        check(HostWorld(SPEC, lambda b: Host()))

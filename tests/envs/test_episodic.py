@@ -1,0 +1,105 @@
+"""Episodes around three functions of a user, and the arithmetic beneath."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.extend.random import threefry_2x32
+
+from envs.rolling import keys, random_actions, roll
+from rondel.envs.episodic import episodic
+from rondel.envs.rounding import rounded
+from rondel.envs.threefry import threefry, uniform
+from rondel.spaces import Box, Discrete
+from rondel.types import EnvSpec
+
+SPEC = EnvSpec("mine:walk", Box(-np.ones(1, np.float32), np.ones(1, np.float32)), Discrete(2, 5))
+
+
+def counter(end: int | None, time_limit: int | None):
+    """Counts its steps; terminates after `end` of them; the reward is the action, 5 or 6."""
+    return episodic(
+        SPEC,
+        start=lambda keys: jnp.zeros(keys.shape),
+        move=lambda n, action: (n + 1, action, n + 1 == (end or -1)),
+        observe=lambda n: n[:, None],
+        time_limit=time_limit,
+    )
+
+
+def test_the_timeline_of_an_episodes_end():
+    # with action 1 (6 in the environment's count) everywhere and two steps per episode:
+    # step, last step, reset, step, last step, reset, ...
+    _, first, steps = roll(counter(end=2, time_limit=None), keys(1), np.ones((6, 1), np.int32))
+    assert first.first.tolist() == [True]
+    assert steps.obs[:, 0, 0].tolist() == [1, 2, 0, 1, 2, 0]
+    assert steps.reward[:, 0].tolist() == [6, 6, 0, 6, 6, 0]
+    assert steps.terminated[:, 0].tolist() == [False, True, False] * 2
+    assert steps.truncated[:, 0].tolist() == [False] * 6
+    assert steps.first[:, 0].tolist() == [False, False, True] * 2
+    assert steps.episode_return[:, 0].tolist() == [6, 12, 0, 6, 12, 0]
+    assert steps.episode_length[:, 0].tolist() == [1, 2, 0, 1, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("end", "limit", "flags"),
+    [(None, 2, (False, True)), (2, 2, (True, True)), (2, 3, (True, False))],
+)
+def test_a_time_limit_truncates_even_where_the_episode_terminates(end, limit, flags):
+    _, _, steps = roll(counter(end, limit), keys(1), np.zeros((2, 1), np.int32))
+    assert (steps.terminated[1, 0], steps.truncated[1, 0]) == flags
+
+
+def test_each_lane_and_episode_starts_from_its_own_randomness():
+    env = episodic(
+        SPEC,
+        start=lambda keys: uniform(keys, 1)[0],
+        move=lambda x, action: (x, x, action > 0),
+        observe=lambda x: x[:, None],
+    )
+    _, first, steps = roll(env, keys(8), random_actions(env, 20, 8))
+    starts = np.concatenate([first.obs[None], steps.obs[1::2]])[:, :, 0]
+    assert len(np.unique(starts)) == starts.size
+    again = roll(env, keys(8), random_actions(env, 20, 8))
+    np.testing.assert_array_equal(again[2].obs, steps.obs)
+
+
+def test_physics_may_be_any_tree_and_hold_keys():
+    def move(physics, action):
+        key, step_key = jnp.moveaxis(jax.vmap(jax.random.split)(physics["key"]), 1, 0)
+        noise = jax.vmap(lambda key: jax.random.normal(key, (2,)))(step_key)
+        return {"key": key, "x": physics["x"] + noise}, noise[:, 0], action == 6
+
+    env = episodic(
+        SPEC,
+        start=lambda keys: {"key": keys, "x": jnp.zeros((*keys.shape, 2))},
+        move=move,
+        observe=lambda physics: {"x": physics["x"]},
+    )
+    state, _ = jax.jit(env.init)(keys(3))
+    for _ in range(3):
+        state, step = jax.jit(env.step)(state, np.array([0, 1, 0]))
+    assert step.first.tolist() == [False, False, False]
+    assert step.obs["x"].shape == (3, 2)
+
+
+def test_threefry_is_the_one_of_jax():
+    # the published test vector: key 0, counter 0, 20 rounds
+    zero = jnp.zeros(1, jnp.uint32)
+    assert [hex(w[0]) for w in threefry(zero, zero, 0)] == ["0x6b200159", "0x99ba4efe"]
+    pair = np.array([123, 456], np.uint32)
+    ours = threefry(*jnp.asarray(pair)[:, None], 7)
+    theirs = threefry_2x32(jnp.asarray(pair), jnp.array([0, 7], jnp.uint32))
+    assert [int(w[0]) for w in ours] == theirs.tolist()
+
+
+def test_a_rounded_function_rounds_products_before_sums():
+    # NumPy rounds x * y, then adds; one fused instruction would differ in some of 1,000 last bits
+    x, y, z = np.random.default_rng(0).normal(size=(3, 1000)).astype(np.float32)
+
+    def function(x, y, z):
+        return {"sum": jnp.where(x < 9, x * y + z, 0.0), "clipped": jax.nn.relu(x * y - z)}
+
+    out = jax.jit(rounded(function))(x, y, z)
+    np.testing.assert_array_equal(out["sum"], x * y + z)
+    np.testing.assert_array_equal(out["clipped"], np.maximum(x * y - z, 0))

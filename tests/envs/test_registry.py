@@ -1,0 +1,93 @@
+"""Environments by name, and what importing them does not import."""
+
+import subprocess
+import sys
+
+import gymnasium
+import pytest
+
+from envs.strange import Plain
+from rondel.envs import bare_id, make, names
+from rondel.errors import RondelError
+from rondel.types import Env, HostWorld
+
+
+def test_an_id_without_a_world_takes_the_fastest():
+    assert make("CartPole-v1").spec.id == "jax:CartPole-v1"
+    assert make("FrozenLake-v1").spec.id == "gymnasium:FrozenLake-v1"
+    assert make("gymnasium:CartPole-v1").spec.id == "gymnasium:CartPole-v1"
+
+
+def test_what_is_an_environment_already_stays_as_it_is():
+    env, world = make("CartPole-v1"), make("gymnasium:CartPole-v1")
+    assert make(env) is env
+    assert make(world) is world
+    assert make(lambda: env) is env
+    assert isinstance(make(Plain), HostWorld)
+    assert isinstance(make(Plain()), HostWorld)
+
+
+def test_a_module_before_a_gymnasium_id_is_imported():
+    spec = make("gymnasium:gymnasium.envs:CartPole-v1").spec
+    assert spec.id == "gymnasium:gymnasium.envs:CartPole-v1"
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ("Cartpole-v1", ["no environment 'Cartpole-v1'", "jax:CartPole-v1"]),
+        ("jax:Pendulum-v0", ["jax:Pendulum-v1"]),
+        ("gymnasium:FrozenLak-v1", ["gymnasium:FrozenLake-v1"]),
+        ("probe:delayed", ["probe:delay"]),
+        ("zzz", ["no environment 'zzz'"]),
+        ("atari:Pong", ["no world 'atari'", "jax, gymnasium, probe", "gymnasium:atari:Pong"]),
+        ("gymnasium:nowhere_at_all:X-v0", ["nowhere_at_all"]),
+        ("gymnasium:Taxi-v3", ["Taxi-v4"]),
+        (7, ["7 is no environment"]),
+        (lambda: 7, ["made a int"]),
+    ],
+)
+def test_what_is_unknown_gets_a_sentence(asked, words):
+    with pytest.raises(RondelError) as caught:
+        make(asked)
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+def test_near_names_are_three_at_most():
+    with pytest.raises(RondelError) as caught:
+        make("Mountain-v0")
+    assert str(caught.value).count(":") <= 4
+
+
+def test_names_are_listed_by_world():
+    listed = names()
+    assert listed["jax"][0] == "CartPole-v1"
+    assert "delay" in listed["probe"]
+    assert set(listed["gymnasium"]) == set(gymnasium.registry)
+    for world in ("jax", "probe"):
+        for name in listed[world]:
+            assert isinstance(make(f"{world}:{name}"), Env)
+
+
+def test_bare_ids():
+    assert bare_id("jax:CartPole-v1") == "CartPole-v1"
+    assert bare_id("gymnasium:module:X-v0") == "module:X-v0"
+    assert bare_id("module:X-v0") == "module:X-v0"
+    assert bare_id("CartPole-v1") == "CartPole-v1"
+
+
+def imported(code: str) -> set[str]:
+    """Which of the heavy libraries a fresh interpreter has imported after `code`."""
+    report = f"{code}\nimport sys; print(*{{'jax', 'gymnasium'}} & set(sys.modules))"
+    out = subprocess.run([sys.executable, "-c", report], capture_output=True, text=True, check=True)
+    return set(out.stdout.split())
+
+
+def test_importing_is_light_and_host_environments_need_no_jax():
+    assert imported("import rondel.envs") == set()
+    code = (
+        "import numpy as np; from rondel.envs import check, make, names; names()\n"
+        "world = make('gymnasium:CartPole-v1'); check(world)\n"
+        "host = world.make(2); host.reset([0, 1]); host.step(np.array([0, 1])); host.close()"
+    )
+    assert imported(code) == {"gymnasium"}

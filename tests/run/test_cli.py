@@ -1,0 +1,193 @@
+"""The command line, as a person would use it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rondel.run import cli
+
+SMALL = ["--lanes", "8", "--rollout", "16", "--epochs", "1", "--minibatches", "2", "--hidden", "8"]
+
+
+def rondel(*args: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "rondel", *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+
+
+def test_train_eval_and_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "run"
+    cli.main(
+        ["train", "ppo", "CartPole-v1", "--steps", "500", "--out", str(folder), "--json", *SMALL]
+    )
+    out, err = capsys.readouterr()
+    result = json.loads(out.splitlines()[-1])
+    assert set(result) == {
+        "algorithm",
+        "env",
+        "seed",
+        "steps",
+        "episodes",
+        "return_mean",
+        "eval_return",
+        "steps_per_second",
+        "seconds",
+        "path",
+    }
+    assert (result["algorithm"], result["env"], result["seed"]) == ("ppo", "jax:CartPole-v1", 0)
+    assert result["steps"] >= 500
+    assert result["path"] == str(folder)
+    assert "one fused XLA program" in err
+    assert "jax:CartPole-v1" in err
+
+    cli.main(["eval", str(folder), "--episodes", "5", "--json"])
+    played = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert played["episodes"] == 5
+
+    cli.main(["resume", str(folder), "--steps", "900", "--json"])
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["steps"] >= 900
+
+
+def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["list", "algorithms"])
+    assert {line.split()[0] for line in capsys.readouterr().out.splitlines()} == {"ppo", "dqn"}
+    cli.main(["list", "envs"])
+    listed = capsys.readouterr().out.split()
+    assert {"jax:CartPole-v1", "gymnasium:CartPole-v1", "probe:one"} <= set(listed)
+
+
+def test_every_field_is_a_flag_with_its_comment(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["train", "ppo", "CartPole-v1", "--help"])
+    assert exit_.value.code == 0
+    text = capsys.readouterr().out
+    for flag in [
+        "rollout",
+        "epochs",
+        "minibatches",
+        "learning-rate",
+        "discount",
+        "gae-lambda",
+        "clip",
+        "value-cost",
+        "entropy-cost",
+        "max-grad-norm",
+        "hidden",
+        "lanes",
+        "block",
+        "steps",
+        "seed",
+        "out",
+        "until-return",
+        "json",
+        "no-tuned",
+    ]:
+        assert f"--{flag}" in text
+    assert "environments side by side" in text
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        (["train", "pppo", "CartPole-v1"], "did you mean ppo"),
+        (["train", "ppo", "CartPol-v1"], "CartPole-v1"),
+        (["train", "dqn", "Pendulum-v1"], "discrete"),
+        (["train", "ppo", "CartPole-v1", "--lanes", "0"], "1 or more"),
+        (["train", "ppo", "CartPole-v1", "--learning-rat", "1"], "--learning-rate"),
+        (["train", "ppo", "CartPole-v1", "--learning-rate", "fast"], "float"),
+        (["train", "ppo"], "rondel train ALGORITHM ENV"),
+        (["fly"], "no command"),
+        (["list", "planets"], "algorithms"),
+        (["eval", "nowhere"], "no such folder"),
+        (["resume", "nowhere"], "no such folder"),
+    ],
+)
+def test_bad_input_gets_a_sentence_and_status_2(
+    argv: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(argv)
+    assert exit_.value.code == 2
+    out, err = capsys.readouterr()
+    assert sentence in err + out
+    assert "Traceback" not in err
+
+
+def test_ctrl_c_leaves_a_checkpoint_and_says_how_to_go_on(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "rondel",
+        "train",
+        "ppo",
+        "CartPole-v1",
+        "--steps",
+        "100000000",
+        "--out",
+        str(tmp_path / "run"),
+        *SMALL,
+    ]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    deadline = time.monotonic() + 120
+    while not (metrics.exists() and metrics.stat().st_size):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"rondel resume {tmp_path / 'run'}" in err
+    assert (tmp_path / "run" / "checkpoints" / "000001").is_dir()
+
+
+def test_an_env_that_raises_shows_the_users_traceback(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import gymnasium, numpy\n"
+        "class Broken(gymnasium.Env):\n"
+        "    observation_space = gymnasium.spaces.Box(-1, 1, (2,))\n"
+        "    action_space = gymnasium.spaces.Discrete(2)\n"
+        "    n = 0\n"
+        "    def reset(self, *, seed=None, options=None):\n"
+        "        super().reset(seed=seed)\n"
+        "        return numpy.zeros(2, 'float32'), {}\n"
+        "    def step(self, action):\n"
+        "        self.n += 1\n"
+        "        if self.n > 30: self.break_the_spring()\n"
+        "        return numpy.zeros(2, 'float32'), 0.0, False, False, {}\n"
+        "    def break_the_spring(self):\n"
+        "        raise ZeroDivisionError('the spring broke')\n"
+        "gymnasium.register('Broken-v0', Broken)\n"
+    )
+    env = os.environ | {"PYTHONPATH": str(tmp_path)}
+    command = [
+        sys.executable,
+        "-m",
+        "rondel",
+        "train",
+        "ppo",
+        "gymnasium:mine:Broken-v0",
+        "--out",
+        str(tmp_path / "run"),
+        *SMALL,
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=env, timeout=240, check=False
+    )
+    assert done.returncode == 2
+    assert "in break_the_spring" in done.stderr
+    assert "the spring broke" in done.stderr
+    assert done.stderr.strip().splitlines()[-1].startswith("rondel: ")
+
+
+def test_help_and_version() -> None:
+    assert "rondel train ALGORITHM ENV" in rondel("--help").stdout
+    assert rondel("--version").stdout.strip() == "0.1.0"

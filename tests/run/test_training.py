@@ -1,0 +1,287 @@
+"""Whole runs, small: what `train`, `start`, `load`, `resume` and `evaluate` promise."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rondel
+from rondel import RondelError
+from rondel.algorithms import ppo
+from rondel.envs.errors import EnvError
+from rondel.run import checkpoint
+from run.small import DQN, PPO, SMALL
+
+
+def assert_same_state(one: rondel.Run, two: rondel.Run) -> None:
+    assert (one.steps, one.episodes) == (two.steps, two.episodes)
+    trees = [(run.ring.tree(), run.ring.memory.memory) for run in (one, two)]
+    jax.tree.map(np.testing.assert_array_equal, *trees)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_twice_as_long_equals_resumed(tmp_path: Path, name: str) -> None:
+    long = rondel.train(
+        name, "CartPole-v1", steps=2_000, out=tmp_path / "long", eval_episodes=0, **SMALL[name]
+    )
+    rondel.train(
+        name, "CartPole-v1", steps=1_000, out=tmp_path / "short", eval_episodes=0, **SMALL[name]
+    )
+    resumed = rondel.resume(tmp_path / "short", steps=2_000, eval_episodes=0)
+    assert_same_state(long, resumed)
+    rows = [json.loads(x) for x in (tmp_path / "short/metrics.jsonl").read_text().splitlines()]
+    steps = [row["steps"] for row in rows]
+    assert steps == sorted(set(steps))
+
+
+def test_a_resumed_gymnasium_run_keeps_all_but_the_episodes(tmp_path: Path) -> None:
+    env = "gymnasium:CartPole-v1"
+    first = rondel.train("dqn", env, steps=300, out=tmp_path, eval_episodes=0, **DQN)
+    loaded = rondel.load(tmp_path)
+    jax.tree.map(np.testing.assert_array_equal, first.state, loaded.state)
+    jax.tree.map(np.testing.assert_array_equal, first.ring.memory.memory, loaded.ring.memory.memory)
+    assert not np.asarray(loaded.ring.policy.lanes.tail.valid).any()  # of the episodes given up
+    assert rondel.resume(tmp_path, steps=600, eval_episodes=0).steps >= 600
+
+
+def test_a_run_has_a_folder(tmp_path: Path) -> None:
+    run = rondel.train("ppo", "CartPole-v1", steps=1_000, out=tmp_path / "a", **PPO)
+    assert {p.name for p in run.path.iterdir()} == {
+        "config.json",
+        "metrics.jsonl",
+        "checkpoints",
+        "curve.png",
+    }
+    assert json.loads((run.path / "config.json").read_text())["config"]["hidden"] == [8]
+    assert run.result["eval_return"] == pytest.approx(run.evaluate(100).mean)
+    with pytest.raises(RondelError, match="already holds a run"):
+        rondel.train("ppo", "CartPole-v1", steps=1_000, out=tmp_path / "a", **PPO)
+
+
+def test_a_run_ends_at_the_first_round_past_its_steps() -> None:
+    run = rondel.start("ppo", "CartPole-v1", steps=1_000, **PPO)
+    reports = list(run)
+    assert [report.round for report in reports] == list(range(len(reports)))
+    assert reports[-1].steps >= 1_000 > reports[-2].steps
+    # a round is 16 steps in 8 lanes; those that only reset a lane are not transitions
+    assert reports[-1].steps < len(reports) * 128
+    assert reports[-1].episodes == sum(len(report.returns) for report in reports)
+
+
+def test_a_run_ends_when_the_goal_is_reached() -> None:
+    run = rondel.start("ppo", "CartPole-v1", steps=100_000, until_return=15.0, **PPO)
+    returns = np.concatenate([report.returns for report in run])
+    assert len(returns) >= 100
+    assert returns[-100:].mean() >= 15.0
+    assert run.steps < 100_000
+    assert run.return_mean == pytest.approx(returns[-100:].mean())
+
+
+def test_the_goal_needs_a_hundred_episodes() -> None:
+    run = rondel.start("ppo", "CartPole-v1", steps=100_000, until_return=-1.0, **PPO)
+    list(run)
+    assert run.episodes >= 100
+
+
+def test_a_policy_acts_on_one_observation_or_many() -> None:
+    policy = rondel.start("ppo", "CartPole-v1", steps=1, **PPO).policy
+    one = policy.act([0.0, 0.1, 0.0, -0.1])
+    assert one in (0, 1)
+    many = policy.act(np.zeros((5, 4)))
+    assert many.shape == (5,)
+    with pytest.raises(RondelError, match="shape"):
+        policy.act(np.zeros(3))
+
+
+def test_a_policy_acts_in_the_units_of_the_environment() -> None:
+    policy = rondel.start("ppo", "Pendulum-v1", steps=1, **PPO).policy
+    explored = np.stack([policy.act(np.ones(3), explore=True) for _ in range(50)])
+    assert explored.shape == (50, 1)
+    assert 1.5 < np.abs(explored).max() <= 2.0  # the torque is -2 to 2
+
+
+def test_callbacks_see_every_round_and_can_stop(tmp_path: Path) -> None:
+    seen = []
+
+    def stop_at_third(run: rondel.Run, report: Any) -> bool:
+        assert run.ring.round == report.round + 1  # the state is that of this round
+        seen.append(report.round)
+        return len(seen) == 3
+
+    run = rondel.train(
+        "ppo",
+        "CartPole-v1",
+        steps=5_000,
+        out=tmp_path,
+        callbacks=[stop_at_third],
+        eval_episodes=0,
+        **PPO,
+    )
+    assert seen == [0, 1, 2]
+    assert run.steps < 5_000
+
+
+def test_a_config_bypasses_tuned_settings() -> None:
+    config = ppo.Config(learning_rate=0.123)
+    run = rondel.start("ppo", "CartPole-v1", steps=1, config=config)
+    assert run.setup.config == config
+    assert not run.setup.tuned
+
+
+def test_flags_beat_tuned_settings_which_beat_defaults() -> None:
+    tuned = rondel.start("ppo", "Pendulum-v1", steps=1).setup
+    assert tuned.tuned
+    name, value = next((k, v) for k, v in tuned.tuned.items() if hasattr(tuned.config, k))
+    assert getattr(tuned.config, name) == value
+    plain = rondel.start("ppo", "Pendulum-v1", steps=1, tuned=False).setup
+    assert plain.config == ppo.Config()
+    flagged = rondel.start("ppo", "Pendulum-v1", steps=1, discount=0.5).setup
+    assert flagged.config.discount == 0.5
+    assert "discount" not in flagged.tuned
+
+
+@dataclass(frozen=True)
+class Config:
+    sign: float = 1.0
+
+
+def make(config: Config, spec: rondel.EnvSpec) -> rondel.Algorithm:
+    """PPO under another name, as a user's own function."""
+    return ppo.make(ppo.Config(rollout=16, minibatches=2, hidden=(8,)), spec)
+
+
+def test_ones_own_algorithm_and_env(tmp_path: Path) -> None:
+    import gymnasium
+
+    run = rondel.train(
+        make,
+        lambda: gymnasium.make("CartPole-v1"),
+        config=Config(),
+        steps=300,
+        lanes=4,
+        out=tmp_path,
+        eval_episodes=5,
+    )
+    assert run.steps >= 300
+    with pytest.raises(RondelError, match="algorithm of your own"):
+        rondel.load(tmp_path)
+    again = rondel.load(
+        tmp_path, algorithm=make, config=Config(), env=lambda: gymnasium.make("CartPole-v1")
+    )
+    jax.tree.map(np.testing.assert_array_equal, run.state, again.state)
+
+
+def test_a_loaded_run_acts_as_before(tmp_path: Path) -> None:
+    run = rondel.train("ppo", "CartPole-v1", steps=500, out=tmp_path, eval_episodes=0, **PPO)
+    obs = np.random.default_rng(0).normal(size=(20, 4))
+    np.testing.assert_array_equal(run.policy.act(obs), rondel.load(tmp_path).policy.act(obs))
+    assert rondel.evaluate(tmp_path, episodes=7).mean == rondel.evaluate(run, episodes=7).mean
+
+
+def test_ctrl_c_stops_with_a_checkpoint(tmp_path: Path) -> None:
+    def interrupt(run: rondel.Run, report: Any) -> None:
+        if report.round == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        rondel.train("ppo", "CartPole-v1", steps=5_000, out=tmp_path, callbacks=[interrupt], **PPO)
+    assert checkpoint.read_meta(checkpoint.find(tmp_path))["round"] == 3
+    assert rondel.resume(tmp_path, steps=1_000, eval_episodes=0).steps >= 1_000
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
+    saved = []
+
+    def save_once(run: rondel.Run, report: Any) -> None:
+        if report.round == 1:
+            saved.append(run.save())
+            # from the next round on the critic is nonsense
+            broken = jax.tree.map(lambda x: x * jnp.nan, run.state.params["critic"])
+            params = {**run.state.params, "critic": broken}
+            run.ring.update.learner = run.state._replace(params=params)
+
+    with pytest.raises(RondelError, match="loss/value is nan") as error:
+        rondel.train("ppo", "CartPole-v1", steps=5_000, out=tmp_path, callbacks=[save_once], **PPO)
+    assert str(saved[0]) in str(error.value)
+    assert checkpoint.find(tmp_path) == saved[0]
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(rondel.load(tmp_path).state.params))
+
+
+def test_an_env_that_raises_shows_its_own_traceback(tmp_path: Path) -> None:
+    import gymnasium
+
+    class Broken(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+        action_space = gymnasium.spaces.Discrete(2)
+        steps = 0
+
+        def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+            super().reset(seed=seed)
+            return np.zeros(2, np.float32), {}
+
+        def step(self, action: Any) -> Any:
+            self.steps += 1
+            if self.steps > 40:
+                raise ZeroDivisionError("the spring broke")
+            return np.zeros(2, np.float32), 0.0, False, False, {}
+
+    with pytest.raises(EnvError, match=r"lane.*seed.*action") as error:
+        rondel.train("ppo", Broken, steps=5_000, out=tmp_path, **PPO)
+    assert isinstance(error.value.__cause__, ZeroDivisionError)
+    frames = error.traceback[-1], error.value.__cause__.__traceback__
+    assert frames[1] is not None
+
+
+@pytest.mark.parametrize(
+    ("request_", "sentence"),
+    [
+        ({"algorithm": "pppo"}, "did you mean ppo"),
+        ({"env": "CartPol-v1"}, "CartPole-v1"),
+        ({"env": "jaxx:CartPole-v1"}, "jax"),
+        ({"learning_rat": 1.0}, "did you mean learning_rate"),
+        ({"learning_rate": "fast"}, "should be float"),
+        ({"rollout": 1.5}, "should be int"),
+        ({"hidden": 64}, "several ints"),
+        ({"rollout": 0}, "rollout"),
+        ({"lanes": 0}, "1 or more"),
+        ({"block": 3}, "1, 2, 4, 8"),
+        ({"minibatches": 7}, "minibatches"),
+        ({"steps": 0}, "1 or more"),
+        ({"seed": -1}, "whole number"),
+        ({"algorithm": "dqn", "env": "Pendulum-v1"}, "discrete"),
+        ({"algorithm": 3}, "is no algorithm"),
+    ],
+)
+def test_bad_input_gets_a_sentence(request_: dict[str, Any], sentence: str) -> None:
+    asked = {"algorithm": "ppo", "env": "CartPole-v1", "steps": 100} | request_
+    small = PPO if asked["algorithm"] == "ppo" else {}
+    with pytest.raises(RondelError, match=sentence):
+        rondel.start(**small | asked)
+
+
+def test_resume_wants_a_larger_total(tmp_path: Path) -> None:
+    rondel.train("ppo", "CartPole-v1", steps=300, out=tmp_path, eval_episodes=0, **PPO)
+    with pytest.raises(RondelError, match="larger total"):
+        rondel.resume(tmp_path)
+
+
+def test_a_damaged_checkpoint_offers_the_one_before(tmp_path: Path) -> None:
+    rondel.train("dqn", "CartPole-v1", steps=200, out=tmp_path, eval_episodes=0, **DQN)
+    rondel.resume(tmp_path, steps=400, eval_episodes=0)
+    newest = checkpoint.find(tmp_path)
+    state = newest / "state.safetensors"
+    state.write_bytes(state.read_bytes()[:-10])
+    with pytest.raises(RondelError, match="000001"):
+        rondel.load(tmp_path)
+    older = rondel.resume(tmp_path / "checkpoints" / "000001", steps=400, eval_episodes=0)
+    assert older.memory_is_gone  # only the newest keeps its memory
+    assert older.steps >= 400

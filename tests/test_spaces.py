@@ -63,7 +63,6 @@ def test_the_same_in_jax_and_under_jit_and_vmap():
 bounds = st.floats(-1e6, 1e6, width=32)
 
 
-@pytest.mark.xfail(reason="low + (high - low) rounds beyond high")
 @given(bounds, bounds, st.floats(-2.0, 2.0, width=32))
 @example(-1.0, 0.7, 1.0)
 def test_an_action_never_leaves_the_bounds(a, b, action):

@@ -32,8 +32,13 @@ class Box:
         bound is infinite the number passes as it is, clipped to the finite bound if there is one.
         """
         bounded = np.isfinite(self.low) & np.isfinite(self.high)
-        low, high = np.where(bounded, self.low, 0.0), np.where(bounded, self.high, 0.0)
-        scaled = (low + (action.clip(-1.0, 1.0) + 1.0) * 0.5 * (high - low)).astype(self.dtype)
+        low, high = (np.where(bounded, b, 0).astype(np.float32) for b in (self.low, self.high))
+        part = (action.clip(-1.0, 1.0) + 1.0) * 0.5
+        if np.issubdtype(self.dtype, np.integer):  # as many parts as there are numbers
+            scaled = (low + part * (high - low + 1.0) - 0.5).round()
+        else:
+            scaled = low * (1.0 - part) + high * part
+        scaled = scaled.clip(low, high).astype(self.dtype)
         if bounded.all():
             return scaled
         passed = action.clip(self.low, self.high).astype(self.dtype)

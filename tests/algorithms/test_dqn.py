@@ -71,9 +71,9 @@ def test_schedules_go_in_a_line_and_stay():
         assert float(algorithm.learning(state).importance) == pytest.approx(importance, abs=1e-6)
 
 
-@pytest.mark.xfail(raises=AssertionError, reason="0 / 0 steps is no number")
-def test_a_schedule_of_no_steps_is_at_its_end():
-    assert float(dqn.linear(1.0, 0.1, jnp.int32(0), 0)) == pytest.approx(0.1)
+def test_a_schedule_of_no_steps_is_refused():
+    with pytest.raises(RondelError, match="epsilon_steps=0"):
+        dqn.Config(epsilon_steps=0)
 
 
 def keys(n):
@@ -229,7 +229,7 @@ def test_the_target_follows_slowly_as_a_polyak_average():
 
 
 def chains(stream, discount, n):
-    """Every transition of a stream from scratch: {observation: (action, return, discount, next)}."""
+    """Every transition of a stream: {observation: (action, return, discount, next)}."""
     done = stream.terminated | stream.truncated
     out = {}
     for t, b in zip(*np.nonzero(stream.valid), strict=True):

@@ -80,10 +80,12 @@ def run_shell(text):
 
 
 def run_command(arguments):
+    status = 0
     try:
         cli.main(arguments)
     except SystemExit as end:
-        assert end.code in (0, None), f"rondel {shlex.join(arguments)} ended with {end.code}"
+        status = end.code
+    assert status in (0, None), f"rondel {shlex.join(arguments)} ended with {status}"
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,11 @@ import pytest
 from gymnasium import spaces
 
 from envs.strange import Nested, Plain, broken
-from rondel.envs import check, make
+from rondel.envs import EnvError, check, make
 from rondel.envs.episodic import episodic
+from rondel.envs.trial import random_action
 from rondel.errors import RondelError
-from rondel.spaces import Box, Discrete
+from rondel.spaces import Box, Discrete, MultiDiscrete
 from rondel.types import EnvSpec, HostWorld
 
 
@@ -73,7 +74,7 @@ def old_reset(self):
         ({"step": returning(OBS, 1.0, 0, False, {})}, ["terminated=0", "bool"]),
         ({"step": returning(OBS, 1.0, False, "no", {})}, ["truncated='no'", "bool"]),
         ({"step": returning(OBS, 1.0, False, False, None)}, ["info being a dict"]),
-        ({"step": lambda *_: {}["x"]}, ["KeyError", "step("]),
+        ({"step": lambda *_: {}["x"]}, ["KeyError", "in step"]),
         ({"obs": lambda _: np.random.uniform(-1, 1, 2)}, ["same actions", "np_random"]),  # noqa: NPY002
     ],
 )
@@ -122,6 +123,45 @@ def test_a_broken_traceable_environment(env, words):
     sentence = str(caught.value)
     assert "mine:broken" in sentence
     assert all(word in sentence for word in words), sentence
+
+
+def test_only_allowed_actions_are_tried():
+    mask = np.array([0, 0, 1, 0], np.int8)
+
+    def reset(self, *, seed=None, options=None):
+        return Plain.reset(self, seed=seed)[0], {"action_mask": mask}
+
+    def step(self, action):
+        assert action == 2
+        return (*Plain.step(self, action)[:4], {"action_mask": mask})
+
+    check(make(broken(action_space=spaces.Discrete(4), reset=reset, step=step)))
+
+
+def test_an_instance_can_be_trained_on_after_it_was_checked():
+    def refuse(self, memo):
+        raise TypeError("no copies")
+
+    world = make(broken(__deepcopy__=refuse)())
+    check(world)
+    world.make(1).reset([0])
+
+
+def test_a_traceable_environment_that_raises_keeps_its_traceback():
+    with pytest.raises(EnvError, match=r"step\(\) of mine:broken raised KeyError") as caught:
+        check(traceable(move=lambda x, action: {}["x"]))
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_random_actions_obey_masks():
+    random = np.random.default_rng(0)
+    mask = np.array([[1, 0, 0, 1, 1], [0, 1, 1, 0, 0]])
+    for _ in range(50):
+        first, second = random_action(MultiDiscrete((2, 3)), 2, random, mask)
+        assert first[0] == 0
+        assert first[1] in (1, 2)
+        assert second.tolist() == [1, 0]
+        assert random_action(Discrete(5), 2, random, mask)[1] in (1, 2)
 
 
 def test_a_state_that_changes_its_structure():

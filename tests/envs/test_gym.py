@@ -129,7 +129,7 @@ def test_arrays_are_fresh_each_step():
 
 def test_spaces_become_rondels():
     spec = make(Nested).spec
-    assert spec.id == "gymnasium:Nested"
+    assert spec.id == "own:Nested"
     image, wide, whole = (spec.observation[name] for name in ("image", "wide", "whole"))
     assert (image.dtype, wide.dtype, whole.dtype) == ("uint8", "float32", "int32")
     assert spec.observation["pair"] == (Discrete(3, 2), MultiDiscrete((2, 3)))
@@ -193,17 +193,33 @@ def test_other_spaces_are_refused_by_name(change, words):
     assert all(word in str(caught.value) for word in words)
 
 
-def test_an_instance_is_a_lane_and_further_ones_are_copies():
-    env = gymnasium.make("CartPole-v1", max_episode_steps=7)
+@pytest.mark.parametrize(
+    "env", [gymnasium.make("CartPole-v1", max_episode_steps=7), Nested()], ids=["made", "bare"]
+)
+def test_an_instance_is_a_lane_and_further_ones_are_copies(env):
     world = make(env)
-    assert world.spec.id == "gymnasium:CartPole-v1"
-    lanes = world.make(2)
-    assert lanes.envs[0] is env
-    assert lanes.envs[1] is not env
-    assert lanes.envs[1].spec.max_episode_steps == 7
-    assert env not in world.make(2).envs
-    unregistered = make(Nested())
-    assert len({id(env) for env in unregistered.make(3).envs}) == 3
+    lanes = world.make(3)
+    raw = [lane.unwrapped for lane in (*lanes.envs, *world.make(2).envs)]
+    assert [lane is env.unwrapped for lane in raw] == [True, False, False, False, False]
+    assert len({id(lane) for lane in raw}) == 5
+    lanes.close()
+    assert world.make(1).envs[0].unwrapped is env.unwrapped
+
+
+def test_copies_of_an_instance_keep_its_arguments():
+    world = make(gymnasium.make("CartPole-v1", max_episode_steps=7, sutton_barto_reward=True))
+    host = world.make(2)
+    host.reset([0, 0])
+    steps = [host.step(np.array([t % 2, t % 2])) for t in range(7)]
+    assert steps[-1].truncated.tolist() == [True, True]
+    assert steps[-1].episode_return.tolist() == [0, 0]
+
+
+def test_an_instance_is_closed_by_whoever_made_it():
+    closed = []
+    env = broken(close=closed.append)()
+    make(env).make(1).close()
+    assert closed == []
 
 
 def test_an_instance_that_cannot_be_copied_asks_for_a_factory():
@@ -240,7 +256,15 @@ def test_a_failing_environment_says_where_and_keeps_its_traceback():
     host.step(np.array([0, 0]))
     with pytest.raises(EnvError) as caught:
         host.step(np.array([0, 1]))
-    for words in ("Broken", "ZeroDivisionError", "step(1)", "lane 9", "seed 41", "after 1 steps"):
+    for words in (
+        "Broken",
+        "ZeroDivisionError",
+        "in step",
+        "last action 1",
+        "lane 9",
+        "seed 41",
+        "after 1 steps",
+    ):
         assert words in str(caught.value)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     assert caught.value.__cause__.__traceback__.tb_next.tb_frame.f_code.co_name == "step"

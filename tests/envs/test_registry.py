@@ -38,6 +38,7 @@ def test_a_module_before_a_gymnasium_id_is_imported():
         ("Cartpole-v1", ["no environment 'Cartpole-v1'", "jax:CartPole-v1"]),
         ("jax:Pendulum-v0", ["jax:Pendulum-v1"]),
         ("gymnasium:FrozenLak-v1", ["gymnasium:FrozenLake-v1"]),
+        ("gymnasium:CartPole", ["gymnasium:CartPole-v1"]),
         ("probe:delayed", ["probe:delay"]),
         ("zzz", ["no environment 'zzz'"]),
         ("atari:Pong", ["no world 'atari'", "jax, gymnasium, probe", "gymnasium:atari:Pong"]),

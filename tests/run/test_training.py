@@ -230,11 +230,11 @@ def test_an_env_that_raises_shows_its_own_traceback(tmp_path: Path) -> None:
 
         def step(self, action: Any) -> Any:
             self.steps += 1
-            if self.steps > 40:
+            if self.steps > 100:
                 raise ZeroDivisionError("the spring broke")
             return np.zeros(2, np.float32), 0.0, False, False, {}
 
-    with pytest.raises(EnvError, match=r"lane.*seed.*action") as error:
+    with pytest.raises(EnvError, match=r"lane 0, seed \d+, last action \d") as error:
         rondel.train("ppo", Broken, steps=5_000, out=tmp_path, **PPO)
     assert isinstance(error.value.__cause__, ZeroDivisionError)
     frames = error.traceback[-1], error.value.__cause__.__traceback__
@@ -283,5 +283,5 @@ def test_a_damaged_checkpoint_offers_the_one_before(tmp_path: Path) -> None:
     with pytest.raises(RondelError, match="000001"):
         rondel.load(tmp_path)
     older = rondel.resume(tmp_path / "checkpoints" / "000001", steps=400, eval_episodes=0)
-    assert older.memory_is_gone  # only the newest keeps its memory
+    assert any("memory is gone" in note for note in older.notes)  # only the newest keeps it
     assert older.steps >= 400

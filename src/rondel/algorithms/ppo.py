@@ -25,7 +25,7 @@ FAMILY = "on-policy"
 ACTIONS = "discrete, continuous"
 PAPER = "Proximal Policy Optimization Algorithms, arXiv 1707.06347"
 MAX_LAG = 0
-LANES = 64  # unless the run says otherwise
+LANES = 16  # unless the run says otherwise
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Config:
     """What can be set."""
 
     rollout: int = 128  # steps that each lane takes in a round
-    epochs: int = 4  # passes over a round's rows
-    minibatches: int = 4  # pieces of a pass, one gradient step each
+    epochs: int = 8  # passes over a round's rows
+    minibatches: int = 8  # pieces of a pass, one gradient step each
     learning_rate: float = 1e-3  # Adam's step size
     anneal_steps: int | None = None  # environment steps over which the step size falls to 0
     discount: float = 0.99  # worth of a reward one step later
@@ -172,7 +172,8 @@ def make(config: Config, spec: EnvSpec) -> Algorithm:
 
     def update(state: State, grads_and_kl: tuple[Tree, Array]) -> State:
         grads, kl = grads_and_kl
-        left = 1.0 - state.steps / config.anneal_steps if config.anneal_steps else 1.0
+        horizon = config.anneal_steps
+        left = (horizon - state.steps) / horizon if horizon else 1.0
         direction, opt_state = optimiser.update(grads, state.opt_state)
         params = jax.tree.map(
             lambda p, d: p - config.learning_rate * left * d, state.params, direction

@@ -10,6 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 TUNED: dict[str, dict[str, dict[str, Any]]] = {
-    "ppo": {},
+    "ppo": {
+        "CartPole-v1": {"rollout": 64, "minibatches": 4, "discount": 0.98, "gae_lambda": 0.9},
+        "Pendulum-v1": {"discount": 0.9},
+    },
     "dqn": {},
 }

@@ -7,9 +7,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from rondel.nets import mask_of
 from rondel.ops import statistics
 from rondel.ops.statistics import Moments, ReturnScale
-from rondel.spaces import zeros
+from rondel.spaces import MASK, zeros
 from rondel.types import Algorithm, Array, EnvSpec, Trajectory, Tree
 
 _OBSERVATIONS = ("obs", "next_obs")
@@ -40,7 +41,8 @@ def with_observation_normalisation(
         return Normalised(algorithm.init(key), nothing, nothing)
 
     def see(moments: Moments, obs: Tree) -> Tree:
-        return statistics.normalise(moments, obs, clip)
+        seen = statistics.normalise(moments, obs, clip)
+        return seen if mask_of(obs) is None else seen | {MASK: obs[MASK]}
 
     def absorb(state: Normalised, summary: tuple[Tree, Moments]) -> Normalised:
         inner, observed = summary

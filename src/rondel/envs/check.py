@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from rondel.envs.trial import leaves, outside, random_action
+from rondel.envs.errors import EnvError
+from rondel.envs.trial import leaves, mask_of, outside, random_action
 from rondel.errors import RondelError
 from rondel.spaces import Box, Discrete, MultiBinary, MultiDiscrete
-from rondel.types import Env, EnvSpec, HostWorld, Step
+from rondel.types import Env, EnvSpec, HostWorld, Step, Tree
 
-LANES, STEPS = 2, 16
+STEPS = 16
 _FIELDS = {
     "reward": "float32",
     "terminated": "bool",
@@ -23,8 +24,7 @@ _FIELDS = {
 
 
 def check(env: Env | HostWorld) -> None:
-    """Try the environment for a few random steps; a RondelError says what is wrong with it, if
-    anything.
+    """Try an environment for a few random steps; a RondelError says what is wrong, if anything.
 
     >>> check(make("CartPole-v1"))
     """
@@ -35,19 +35,19 @@ def check(env: Env | HostWorld) -> None:
 
 
 def _check_host(world: HostWorld) -> None:
-    name, random = world.spec.id, np.random.default_rng(0)
-    host = world.make(LANES)
+    spec, random = world.spec, np.random.default_rng(0)
+    host = world.make(1)
     try:
-        # where there are raw Gymnasium environments, they show what the adapter only stumbles over
+        # a raw Gymnasium environment shows what its adapter would only stumble over
         for raw in getattr(host, "envs", []):
             from rondel.envs.gym.examine import examine
 
-            examine(raw, name)
-        step = host.reset(np.arange(LANES))
-        _check_step(world.spec, step, f"reset() of {name}")
+            examine(raw, spec.id)
+        step = host.reset(np.arange(1))
+        _check_step(spec, step, 1, f"reset() of {spec.id}")
         for _ in range(STEPS):
-            step = host.step(random_action(world.spec.action, LANES, random))
-            _check_step(world.spec, step, f"step() of {name}")
+            step = host.step(random_action(spec.action, 1, random, mask_of(step.obs)))
+            _check_step(spec, step, 1, f"step() of {spec.id}")
     finally:
         host.close()
 
@@ -55,39 +55,43 @@ def _check_host(world: HostWorld) -> None:
 def _check_traceable(env: Env) -> None:
     import jax
 
-    name, random = env.spec.id, np.random.default_rng(0)
-    keys = jax.random.split(jax.random.key(0, impl="threefry2x32"), LANES)
-    action = random_action(env.spec.action, LANES, random)
-    state, step = _pair(jax.eval_shape(env.init, keys), f"init() of {name}")
-    _check_shapes(env.spec, step, f"init() of {name}")
-    after, step = _pair(jax.eval_shape(env.step, state, action), f"step() of {name}")
-    _check_shapes(env.spec, step, f"step() of {name}")
-    if jax.tree.map(_shape, state) != jax.tree.map(_shape, after):
+    b, spec, random = 2, env.spec, np.random.default_rng(0)
+    keys = jax.random.split(jax.random.key(0, impl="threefry2x32"), b)
+
+    def traced(function: Any, call: str, *args: Any) -> Any:
+        try:
+            result = jax.eval_shape(function, *args)
+        except Exception as error:
+            raise EnvError(f"{call} raised {type(error).__name__}: {error}") from error
+        if not (isinstance(result, tuple) and len(result) == 2):
+            raise RondelError(f"{call} returned {result}; it must return (state, Step).")
+        _check_shapes(spec, result[1], b, call)
+        return result[0]
+
+    state = traced(env.init, f"init() of {spec.id}", keys)
+    after = traced(env.step, f"step() of {spec.id}", state, random_action(spec.action, b, random))
+    before, after = _described(state), _described(after)
+    if before != after:
         raise RondelError(
-            f"step() of {name} changes the structure, a shape or a dtype of its state: it takes "
-            f"{jax.tree.map(_shape, state)} and returns {jax.tree.map(_shape, after)}."
+            f"step() of {spec.id} changes the structure, a shape or a dtype of its state: it took "
+            f"{dict(before - after)} and returned {dict(after - before)}."
         )
     init, advance = jax.jit(env.init), jax.jit(env.step)
     state, step = init(keys)
-    _check_step(env.spec, step, f"init() of {name}")
+    _check_step(spec, step, b, f"init() of {spec.id}")
     for _ in range(STEPS):
-        state, step = advance(state, random_action(env.spec.action, LANES, random))
-        _check_step(env.spec, step, f"step() of {name}")
+        state, step = advance(state, random_action(spec.action, b, random, mask_of(step.obs)))
+        _check_step(spec, step, b, f"step() of {spec.id}")
 
 
-def _pair(result: Any, call: str) -> tuple[Any, Any]:
-    if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Step)):
-        raise RondelError(
-            f"{call} returned a {type(result).__name__}; it must return (state, Step)."
-        )
-    return result
+def _described(tree: Tree) -> set[tuple[str, str]]:
+    """(path, dtype and shape) of every array in a tree."""
+    from jax.tree_util import keystr, tree_leaves_with_path
+
+    return {(keystr(path), f"{x.dtype}{list(x.shape)}") for path, x in tree_leaves_with_path(tree)}
 
 
-def _shape(array: Any) -> str:
-    return f"{array.dtype}{list(array.shape)}"
-
-
-def _check_shapes(spec: EnvSpec, step: Step, call: str) -> None:
+def _check_shapes(spec: EnvSpec, step: Step, b: int, call: str) -> None:
     """Every array of a step as the spec says, [b, ...]."""
     if not isinstance(step, Step):
         raise RondelError(f"{call} returned a {type(step).__name__}; it must return a Step.")
@@ -103,16 +107,16 @@ def _check_shapes(spec: EnvSpec, step: Step, call: str) -> None:
         ) from error
     for field, shape, dtype, array in expected:
         found = getattr(array, "shape", None), str(getattr(array, "dtype", type(array).__name__))
-        if found != ((LANES, *shape), dtype):
+        if found != ((b, *shape), dtype):
             raise RondelError(
                 f"{call} gave {field} as {found[1]} of shape {found[0]}; "
-                f"with {LANES} lanes it must be {dtype} of shape {(LANES, *shape)}."
+                f"with {b} lanes it must be {dtype} of shape {(b, *shape)}."
             )
 
 
-def _check_step(spec: EnvSpec, step: Step, call: str) -> None:
+def _check_step(spec: EnvSpec, step: Step, b: int, call: str) -> None:
     """A step with numbers in it: besides shapes, that they are finite and in their space."""
-    _check_shapes(spec, step, call)
+    _check_shapes(spec, step, b, call)
     if not np.isfinite(step.reward).all():
         raise RondelError(f"{call} gave the rewards {np.asarray(step.reward)}; all must be finite.")
     for path, space, leaf in leaves(spec.observation, step.obs):

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rondel.envs.rounding import rounded
+from rondel.ops.random import IMPLEMENTATION
 from rondel.types import Array, Env, EnvSpec, Step, Tree
 
 
@@ -57,16 +57,10 @@ def episodic(
     ...     time_limit=100,
     ... )
     """
-    see = rounded(observe)
     limit = np.iinfo(np.int32).max if time_limit is None else time_limit
 
-    @rounded
     def begin(key: Array) -> Tree:
-        return start(jax.random.wrap_key_data(key, impl="threefry2x32"))
-
-    @rounded
-    def advance(physics: Tree, action: Array) -> tuple[Tree, Array, Array]:
-        return move(physics, jax.vmap(spec.action.to_env)(action))
+        return start(jax.random.wrap_key_data(key, impl=IMPLEMENTATION))
 
     def init(keys: Array) -> tuple[Episode, Step]:
         key = jax.random.key_data(keys)
@@ -74,11 +68,11 @@ def episodic(
         length, total = jnp.zeros(len(key), jnp.int32), jnp.zeros(len(key), jnp.float32)
         never = jnp.zeros(len(key), bool)
         state = Episode(physics, key, length, total, over=never)
-        return state, Step(see(physics), total, never, never, ~never, total, length)
+        return state, Step(observe(physics), total, never, never, ~never, total, length)
 
     def step(state: Episode, action: Array) -> tuple[Episode, Step]:
         first = state.over
-        physics, reward, terminated = advance(state.physics, action)
+        physics, reward, terminated = move(state.physics, jax.vmap(spec.action.to_env)(action))
         key = state.key + first[:, None] * np.array([[0, 1]], np.uint32)
         # a branch, since most steps end no episode and drawing a new start costs more than moving
         physics = jax.lax.cond(
@@ -89,7 +83,7 @@ def episodic(
         length = jnp.where(first, 0, state.length + 1)
         terminated, truncated = terminated & ~first, length >= limit
         state = Episode(physics, key, length, total, over=terminated | truncated)
-        return state, Step(see(physics), reward, terminated, truncated, first, total, length)
+        return state, Step(observe(physics), reward, terminated, truncated, first, total, length)
 
     return Env(spec, init, step)
 

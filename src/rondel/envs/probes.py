@@ -1,5 +1,4 @@
-"""Probe environments: tasks so small that every value is known, so that a failure names the
-broken part.
+"""Probe environments: so small that every value is known, so that a failure names its cause.
 
 One that an algorithm can't solve says what to look at: `one` the value loss, `observation` how
 the value depends on what is seen, `delay` bootstrapping, `action` the policy, `both` the two
@@ -15,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rondel.envs.episodic import episodic
-from rondel.envs.threefry import uniform
+from rondel.ops.random import uniform
 from rondel.spaces import Box, Discrete
 from rondel.types import Array, Env, EnvSpec
 
@@ -66,10 +65,9 @@ def action() -> Env:
 
 
 def both() -> Env:
-    """One step, observation -1 or +1; reward +1 for the action of its sign (0 or 1), else -1: V =
-    1, return 1.
+    """One step, observation -1 or +1; reward +1 for the action of its sign (0 or 1), else -1.
 
-    A policy that does not look gets 0 on average.
+    V = 1, return 1; a policy that does not look gets 0 on average.
     """
 
     def move(sign: Array, chosen: Array) -> tuple[Array, Array, Array]:
@@ -79,12 +77,10 @@ def both() -> Env:
 
 
 def memory() -> Env:
-    """Four steps, observation (cue, asked): the cue, -1 or +1, is seen at first only, then (0, 0)
-    twice, then (0, 1).
+    """Four steps, observation (cue, asked): (-1 or +1, 0), then (0, 0) twice, then (0, 1).
 
-    Only the action at the fourth counts: +1 if it is that of the cue's sign (0 or 1), else -1.
-    Best return 1, with V = g**3, g**2, g, 1 along the episode; a policy without memory gets 0 on
-    average.
+    Only the last action counts: +1 if it is that of the cue's sign (0 or 1), else -1. Best return
+    1, with V = g**3, g**2, g, 1 along the episode; a policy without memory gets 0 on average.
     """
 
     def move(cue: Cue, chosen: Array) -> tuple[Cue, Array, Array]:
@@ -117,7 +113,7 @@ def continuous() -> Env:
     bound = np.full(1, 2.0, np.float32)
     spec = _spec("continuous")._replace(action=Box(-bound, bound))
     return episodic(
-        spec, start=lambda keys: uniform(keys, 1, -1.0, 1.0)[0], move=move, observe=_column
+        spec, start=lambda keys: uniform(keys, 1, -1.0, 1.0)[:, 0], move=move, observe=_column
     )
 
 
@@ -131,8 +127,7 @@ def _nothing(keys: Array) -> Array:
 
 
 def _sign(keys: Array) -> Array:
-    (x,) = uniform(keys, 1)
-    return jnp.where(x < 0.5, -1.0, 1.0)
+    return jnp.where(uniform(keys, 1)[:, 0] < 0.5, -1.0, 1.0)
 
 
 def _as_sign(chosen: Array) -> Array:

@@ -1,7 +1,7 @@
-"""Environments by name. Every id belongs to a world: "jax:CartPole-v1", "gymnasium:CartPole-v1",
-"probe:delay".
+"""Environments by name.
 
-Nothing heavy is imported until an environment of its world is made.
+Every id belongs to a world: "jax:CartPole-v1", "gymnasium:CartPole-v1", "probe:delay". Nothing
+heavy is imported until an environment of its world is made.
 """
 
 from __future__ import annotations
@@ -60,6 +60,12 @@ def names() -> dict[str, list[str]]:
     from rondel.envs.gym.worlds import registered
 
     return {"jax": list(CLASSICS), "gymnasium": registered(), "probe": list(PROBES)}
+
+
+def is_ours(env: Env | HostWorld) -> bool:
+    """Is it one of the environments that Rondel itself brings?"""
+    world, _, name = env.spec.id.partition(":")
+    return (world == "jax" and name in CLASSICS) or (world == "probe" and name in PROBES)
 
 
 def bare_id(env_id: str) -> str:

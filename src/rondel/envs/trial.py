@@ -7,16 +7,28 @@ from typing import Any
 
 import numpy as np
 
-from rondel.spaces import Box, Discrete, Leaf, Space
+from rondel.spaces import MASK, Box, Discrete, Leaf, Space
 from rondel.types import Tree
 
 
-def random_action(space: Space, b: int, random: np.random.Generator) -> Any:
-    """Random actions [b, ...] such as a policy could say: choices from 0, Box actions in -1..1."""
+def random_action(space: Space, b: int, random: np.random.Generator, mask: Any = None) -> Any:
+    """Random actions [b, ...] such as a policy could say: choices from 0, Box actions in -1..1.
+
+    `mask` [b, choices of all entries] allows only the choices where it is not 0.
+    """
     if isinstance(space, Box):
         return random.uniform(-1.0, 1.0, (b, *space.shape)).astype(np.float32)
-    choices = space.n if isinstance(space, Discrete) else np.array(space.n)
-    return random.integers(choices, size=(b, *space.shape), dtype=np.int32)
+    counts = (space.n,) if isinstance(space, Discrete) else space.n
+    lots = 1.0 - random.uniform(size=(b, sum(counts)))  # above 0, so that 0 never wins
+    lots = lots if mask is None else lots * (np.asarray(mask) != 0)
+    entries = np.split(lots, np.cumsum(counts)[:-1], axis=1)
+    chosen = np.stack([entry.argmax(axis=1) for entry in entries], axis=1).astype(np.int32)
+    return chosen.reshape(b, *space.shape)
+
+
+def mask_of(obs: Tree) -> Any:
+    """The mask in an observation, or None."""
+    return obs.get(MASK) if isinstance(obs, dict) else None
 
 
 def leaves(space: Space, tree: Tree, path: str = "") -> Iterator[tuple[str, Leaf, Any]]:

@@ -54,7 +54,7 @@ def dueling_mlp(
     def init(key: Array) -> Tree:
         k_shared, k_value, k_advantage = jax.random.split(key, 3)
         return {
-            "shared": layers(k_shared, sizes, 2.0**0.5),
+            "shared": layers(k_shared, sizes, 2.0**0.5) if shared else [],
             "value": layers(k_value, (sizes[-1], stream, 1), 1.0),
             "advantage": layers(k_advantage, (sizes[-1], stream, outputs), 1.0),
         }

@@ -34,10 +34,11 @@ def categorical(n: int) -> Distribution:
     """One of n choices; the parameters are logits."""
 
     def sample(params: Array, keys: Array) -> Array:
-        upto = jnp.cumsum(jax.nn.softmax(params), -1)
-        # scaled by what rounding left of the whole: else a forbidden last choice could be hit
-        point = random.uniform(keys, 1) * upto[..., -1:]
-        return jnp.sum(upto <= point, -1).astype(jnp.int32)
+        share = jax.nn.softmax(params)
+        # however the sums are rounded, a choice without a share is never hit
+        upto = jnp.where(share > 0.0, jnp.cumsum(share, -1), -1.0)
+        point = random.uniform(keys, 1) * upto.max(-1, keepdims=True)
+        return (upto > point).argmax(-1).astype(jnp.int32)
 
     def log_prob(params: Array, action: Array) -> Array:
         logs = jax.nn.log_softmax(params)

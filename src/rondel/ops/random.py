@@ -25,7 +25,10 @@ def key(seed: int | Array) -> Array:
 
 
 def fold(keys: Array, one: int | Array, two: int | Array = 0) -> Array:
-    """New keys from keys and two whole numbers; all of shapes that broadcast by equal rank."""
+    """New keys from keys and two whole numbers; all of shapes that broadcast by equal rank.
+
+    Fold a key or draw from it, not both: they use the same words.
+    """
     data = jax.random.key_data(keys)
     words = threefry(data[..., 0], data[..., 1], _word(one), _word(two))
     return jax.random.wrap_key_data(jnp.stack(words, -1), impl=IMPLEMENTATION)
@@ -40,11 +43,12 @@ def bits(keys: Array, count: int) -> Array:
     return jnp.concatenate(words, -1)[..., :count]
 
 
-def uniform(keys: Array, count: int) -> Array:
-    """`count` numbers in [0, 1) for each key: [..., count] float32."""
+def uniform(keys: Array, count: int, low: float = 0.0, high: float = 1.0) -> Array:
+    """`count` numbers in [low, high) for each key: [..., count] float32."""
     # the upper 23 bits become the digits of a number in [1, 2)
     digits = (bits(keys, count) >> np.uint32(9)) | np.uint32(0x3F800000)
-    return jax.lax.bitcast_convert_type(digits, jnp.float32) - 1.0
+    part = jax.lax.bitcast_convert_type(digits, jnp.float32) - 1.0
+    return part if (low, high) == (0.0, 1.0) else low + part * (high - low)
 
 
 def normal(keys: Array, count: int) -> Array:
@@ -69,4 +73,4 @@ def threefry(key0: Array, key1: Array, x: Array, y: Array) -> tuple[Array, Array
 
 
 def _word(number: int | Array) -> Array:
-    return jnp.asarray(number).astype(jnp.uint32)
+    return jnp.asarray(np.uint32(number) if isinstance(number, int) else number).astype(jnp.uint32)

@@ -66,6 +66,7 @@ class Eval:
 def main(argv: list[str] | None = None) -> None:
     """Entry point; the exit status is 2 for a request that can't be met, 130 after Ctrl-C."""
     argv = sys.argv[1:] if argv is None else argv
+    sys.path.insert(0, "")  # as with python -m: environments in modules of this folder are found
     commands = {"train": _train, "resume": _resume, "eval": _eval, "list": _list}
     if not argv or argv[0] in ("-h", "--help"):
         print(_USAGE, end="")

@@ -25,12 +25,10 @@ from rondel.types import Tree
 class Run:
     """Iterate over it to take its rounds one by one: each gives a `Report`."""
 
-    def __init__(
-        self, setup: Setup, limits: Limits, threads: str, path: Path | None = None
-    ) -> None:
-        self.setup, self.limits, self.threads, self.path = setup, limits, threads, path
+    def __init__(self, setup: Setup, limits: Limits, flags: str, path: Path | None = None) -> None:
+        self.setup, self.limits, self.flags, self.path = setup, limits, flags, path
         self.ring = Ring(setup.task)
-        self.memory_is_gone = False  # it was loaded from a checkpoint that had none left
+        self.notes: list[str] = []  # what its user should know, such as of a loaded checkpoint
         self.result: dict[str, Any] = {}  # what `train` says at the end
 
     def __iter__(self) -> Iterator[Report]:
@@ -87,16 +85,17 @@ class Run:
         folder = folder or self.path
         if folder is None:
             raise RondelError("This run has no folder to save into: name one, run.save(folder).")
-        meta = describe(self.setup, self.limits.steps, self.limits.until_return, self.threads)
+        meta = describe(self.setup, self.limits.steps, self.limits.until_return, self.flags)
         meta |= {"round": self.ring.round, "steps": self.ring.steps}
         return checkpoint.save(folder, self.ring.tree(), self.ring.memory.memory, meta)
 
     def restore(self, path: Path) -> None:
         """Go on from a checkpoint. If its memory is gone, the run's own stays: empty."""
         state, memory, meta = checkpoint.load(path, self.ring.tree(), self.ring.memory.memory)
-        self.memory_is_gone = memory is None
+        if memory is None:
+            self.notes.append("this checkpoint's memory is gone: it starts empty")
+            memory = self.ring.memory.memory
         state, memory = jax.tree.map(jnp.array, (state, memory))
-        memory = self.ring.memory.memory if self.memory_is_gone else memory
         self.ring.restore(state, memory, meta["round"], meta["steps"])
 
     def close(self) -> None:

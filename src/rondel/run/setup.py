@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 from rondel import algorithms
 from rondel.algorithms.tuned import TUNED
 from rondel.algorithms.wrappers import with_observation_normalisation, with_reward_scaling
-from rondel.envs import bare_id, check, make
+from rondel.envs import bare_id, check, is_ours, make
 from rondel.errors import RondelError
 from rondel.execution.task import Task
 from rondel.run.fields import with_fields
@@ -60,8 +61,8 @@ def prepare(
     world = make(env)
     name, build = _named(algorithm)
     fields, chosen = fields or {}, {}
-    if config is None and isinstance(algorithm, ModuleType):
-        config = algorithm.Config()
+    if config is None:
+        config = _default_config(algorithm)
         chosen = tuned_for(name, world.spec.id) if tuned else {}
     own, rest = split(chosen | fields)
     options = with_fields(Options(lanes=getattr(algorithm, "LANES", Options.lanes)), own)
@@ -101,11 +102,19 @@ def _named(algorithm: Any) -> tuple[str, Callable[[Any, EnvSpec], Algorithm]]:
     if isinstance(algorithm, ModuleType):
         return algorithm.__name__.rpartition(".")[2], algorithm.make
     if callable(algorithm):
-        return getattr(algorithm, "__module__", "own").rpartition(".")[2], algorithm
+        module = getattr(algorithm, "__module__", "").rpartition(".")[2]
+        return module if module not in ("", "__main__") else "own", algorithm
     raise RondelError(
         f"{algorithm!r} is no algorithm: give a name ({', '.join(algorithms.TABLE)}), a module "
         "with Config and make, or a function make(config, spec) that returns an Algorithm."
     )
+
+
+def _default_config(algorithm: Any) -> Any:
+    """The `Config` beside `make`, if there is one."""
+    home = algorithm if isinstance(algorithm, ModuleType) else inspect.getmodule(algorithm)
+    kind = getattr(home, "Config", None)
+    return kind() if dataclasses.is_dataclass(kind) and isinstance(kind, type) else None
 
 
 def _block(options: Options) -> int:
@@ -123,8 +132,7 @@ def _block(options: Options) -> int:
 
 
 def _check_env(world: Env | HostWorld) -> None:
-    ours = world.spec.id.startswith(("jax:", "probe:"))  # checked in our own tests
-    if not ours:
+    if not is_ours(world):  # ours are checked in our own tests
         check(world)
 
 

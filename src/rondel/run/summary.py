@@ -34,8 +34,7 @@ def rows(run: Run) -> list[tuple[str, str]]:
     if setup.tuned:
         told = ", ".join(f"{name} {value}" for name, value in setup.tuned.items())
         lines.append(("tuned", f"{told} (--no-tuned for the defaults)"))
-    if run.memory_is_gone:
-        lines.append(("note", "this checkpoint's memory is gone: it starts empty"))
+    lines += [("note", note) for note in run.notes]
     lines.append(("folder", str(run.path)))
     return lines
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rondel.envs import make
 from rondel.errors import RondelError
 from rondel.execution.ring import Limits, Report
 from rondel.run import checkpoint, curve, folder, machine, summary
@@ -25,6 +26,7 @@ Callback = Callable[[Run, Report], Any]
 STEPS = 100_000
 _ROWS = 1_000  # of metrics.jsonl, about
 _CHECKPOINT_SECONDS = 60.0
+_OTHER_FLAGS = "it was trained with other XLA flags: numbers may differ in their last bits"
 
 
 def start(
@@ -52,10 +54,10 @@ def start(
         raise RondelError(f"steps={steps} is no run: 1 or more would work.")
     if not 0 <= seed < 2**32:
         raise RondelError(f"seed={seed} can't be used: take a whole number from 0 to 2**32 - 1.")
-    threads = machine.settle()
+    flags = machine.settle()
     setup = prepare(algorithm, env, seed=seed, config=config, tuned=tuned, fields=fields)
     goal = float("inf") if until_return is None else until_return
-    return Run(setup, Limits(steps, goal), threads)
+    return Run(setup, Limits(steps, goal), flags)
 
 
 def train(
@@ -118,12 +120,13 @@ def load(
     """A run as its newest checkpoint, or the one given, has it: to ask, evaluate or resume."""
     found = checkpoint.find(Path(path))
     meta = checkpoint.read_meta(found)
-    threads = machine.settle(meta["threads"])
+    flags = machine.settle()
     setup = folder.setup_from(meta, algorithm, env, config)
     goal = float("inf") if meta["until_return"] is None else meta["until_return"]
     home = found.parent.parent if found.parent.name == "checkpoints" else found.parent
-    run = Run(setup, Limits(meta["total_steps"], goal), threads, home)
+    run = Run(setup, Limits(meta["total_steps"], goal), flags, home)
     run.restore(found)
+    run.notes += [] if meta["xla_flags"] == flags else [_OTHER_FLAGS]
     return run
 
 
@@ -133,23 +136,25 @@ def evaluate(
     *,
     episodes: int = 100,
     seed: int = 0,
+    algorithm: Any = None,
+    config: Any = None,
 ) -> Evaluation:
     """Greedy episodes in fresh environments, of a run, a policy, or what a folder holds.
+
+    An algorithm or environment of your own has to be brought again for a folder.
 
     >>> rondel.evaluate(run, episodes=100).mean
     """
     if episodes < 1:
         raise RondelError(f"episodes={episodes} shows nothing: 1 or more would work.")
     if not isinstance(what, Run | Policy):
-        what = load(what, env=env)
+        what = load(what, algorithm=algorithm, env=env, config=config)
     if isinstance(what, Run):
         task = what.setup.task
         policy, world = what.policy, task.env
     else:
         policy, world = what, None
     if env is not None or world is None:
-        from rondel.envs import make
-
         world = make(policy.spec.id if env is None else env)
     return run_episodes(policy.algorithm, world, policy.weights, episodes, seed)
 
@@ -164,7 +169,7 @@ def _drive(
 ) -> Run:
     """Run to the limits, and keep folder and display up to date meanwhile."""
     assert run.path is not None
-    meta = folder.describe(run.setup, run.limits.steps, run.limits.until_return, run.threads)
+    meta = folder.describe(run.setup, run.limits.steps, run.limits.until_return, run.flags)
     folder.write_config(run.path, meta)
     recorder = Recorder(run.path / "metrics.jsonl", run.steps if resumed else None)
     display.start(summary.rows(run))

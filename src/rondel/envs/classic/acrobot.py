@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rondel.envs.episodic import episodic
-from rondel.envs.threefry import uniform
+from rondel.ops.random import uniform
 from rondel.spaces import Box, Discrete
 from rondel.types import Array, Env, EnvSpec
 
@@ -38,7 +38,7 @@ def make() -> Env:
 
 
 def start(keys: Array) -> Physics:
-    return Physics(*uniform(keys, 4, -0.1, 0.1))
+    return Physics(*uniform(keys, 4, -0.1, 0.1).T)
 
 
 def move(physics: Physics, action: Array) -> tuple[Physics, Array, Array]:

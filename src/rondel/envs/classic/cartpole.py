@@ -1,8 +1,8 @@
 """CartPole-v1: keep a pole upright on a cart.
 
 Barto, Sutton, Anderson, "Neuronlike adaptive elements that can solve difficult learning control
-problems" (1983); the equations of motion are Florian's "Correct equations for the dynamics of the
-cart-pole system" (2005).
+problems" (1983); Florian, "Correct equations for the dynamics of the cart-pole system" (2005),
+derives the motion, here without friction.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rondel.envs.episodic import episodic
-from rondel.envs.threefry import uniform
+from rondel.ops.random import uniform
 from rondel.spaces import Box, Discrete
 from rondel.types import Array, Env, EnvSpec
 
@@ -41,7 +41,7 @@ def make() -> Env:
 
 
 def start(keys: Array) -> Physics:
-    return Physics(*uniform(keys, 4, -0.05, 0.05))
+    return Physics(*uniform(keys, 4, -0.05, 0.05).T)
 
 
 def move(physics: Physics, action: Array) -> tuple[Physics, Array, Array]:

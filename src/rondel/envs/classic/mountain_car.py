@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rondel.envs.episodic import episodic
-from rondel.envs.threefry import uniform
+from rondel.ops.random import uniform
 from rondel.spaces import Box, Discrete
 from rondel.types import Array, Env, EnvSpec
 
@@ -33,7 +33,7 @@ def make() -> Env:
 
 
 def start(keys: Array) -> Physics:
-    (position,) = uniform(keys, 1, -0.6, -0.4)
+    position = uniform(keys, 1, -0.6, -0.4)[:, 0]
     return Physics(position, jnp.zeros_like(position))
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rondel.envs.episodic import episodic
-from rondel.envs.threefry import uniform
+from rondel.ops.random import uniform
 from rondel.spaces import Box
 from rondel.types import Array, Env, EnvSpec
 
@@ -32,7 +32,7 @@ def make() -> Env:
 
 
 def start(keys: Array) -> Physics:
-    a, b = uniform(keys, 2, -1.0, 1.0)
+    a, b = uniform(keys, 2, -1.0, 1.0).T
     return Physics(math.pi * a, b)
 
 

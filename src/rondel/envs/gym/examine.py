@@ -10,7 +10,8 @@ import numpy as np
 from gymnasium import spaces as gym_spaces
 
 from rondel.envs.errors import EnvError
-from rondel.envs.trial import outside
+from rondel.envs.gym.spaces import action_spec, flat_mask, translator
+from rondel.envs.trial import mask_of, outside, random_action
 from rondel.errors import RondelError
 from rondel.spaces import MASK
 
@@ -76,22 +77,29 @@ def step(env: Any, name: str, action: Any) -> tuple[Any, float, bool, bool, dict
 
 def _run(env: Any, name: str, steps: int) -> list[Any]:
     """Observations and rewards of random steps from one seed, each looked at."""
+    random = np.random.default_rng(7)
     obs, info = reset(env, name, seed=7)
-    env.action_space.seed(7)
     trail, over = [copy.deepcopy(obs)], False
     for _ in range(steps):
         if over:
             obs, info = reset(env, name)
             over = False
         else:
-            mask = info.get(MASK)
-            obs, reward, terminated, truncated, info = step(
-                env, name, env.action_space.sample(mask)
-            )
+            action = _random_action(env.action_space, obs, info, random)
+            obs, reward, terminated, truncated, info = step(env, name, action)
             trail.append(reward)
             over = terminated or truncated
         trail.append(copy.deepcopy(obs))
     return trail
+
+
+def _random_action(space: Any, obs: Any, info: Any, random: np.random.Generator) -> Any:
+    """An action in the environment's units, among those that its mask allows if it has one."""
+    mask = info.get(MASK, mask_of(obs))
+    row = None if mask is None else flat_mask(mask)[None]
+    action = random_action(action_spec(space, ""), 1, random, row)
+    (said,) = translator(space)(action)
+    return int(said) if isinstance(space, gym_spaces.Discrete) else said
 
 
 def _compare(space: Any, obs: Any, call: str) -> None:

@@ -16,10 +16,11 @@ from rondel.envs.gym.spaces import masked_writer, translator, writer
 from rondel.spaces import Discrete, zeros
 from rondel.types import EnvSpec, Step
 
+_DTYPES = (np.float32, np.bool_, np.bool_, np.bool_, np.float32, np.int32)  # of a Step after obs
+
 
 class Lanes:
-    """b environments of one kind, stepped one after the other. Every array that it returns is a
-    fresh one.
+    """b environments of one kind, stepped one after the other. All arrays that it returns are new.
 
     `masked`: info["action_mask"] becomes a part of the observation. `first_lane` is the place of
     lane 0 among the lanes of the whole run; only messages need it.
@@ -34,9 +35,6 @@ class Lanes:
         self._write = masked_writer(space) if masked else writer(space)
         self._translate = translator(self.envs[0].action_space)
         self._seeds: list[int] = []
-        self._over: list[bool] = []
-        self._totals: list[float] = []
-        self._lengths: list[int] = []
 
     def reset(self, seeds: Any) -> Step:
         """Start an episode in every lane, with seeds[i] in lane i; later ones go on from there."""
@@ -50,36 +48,36 @@ class Lanes:
                 obs, info = env.reset(seed=self._seeds[lane])
                 write(stacked, lane, (obs, info) if masked else obs)
         except Exception as error:
-            raise self._explain(error, lane, "reset()") from error
+            raise self._explain(error, lane, None) from error
         never = [False] * b
         return record(stacked, self._totals, never, never, [True] * b, self._totals, self._lengths)
 
     def step(self, action: Any) -> Step:
         """One step in every lane; a lane whose episode is over ignores its action and resets."""
         b, write, masked = len(self.envs), self._write, self._masked
-        over, totals, lengths = self._over, self._totals, self._lengths
-        rewards, terminated, truncated = [0.0] * b, [False] * b, [False] * b
+        first, totals, lengths = self._over, self._totals, self._lengths
+        rewards, terminated, truncated, over = [0.0] * b, [False] * b, [False] * b, [False] * b
         actions = self._translate(action)
         if isinstance(self._spec.action, Discrete):
             actions = actions.tolist()  # environments check and compare plain ints fastest
         stacked = zeros(self._spec.observation, b)
-        first = over.copy()
         lane = 0
         try:
             for lane, env in enumerate(self.envs):
-                if over[lane]:
+                if first[lane]:
                     obs, info = env.reset()
-                    totals[lane], lengths[lane], over[lane] = 0.0, 0, False
+                    totals[lane], lengths[lane] = 0.0, 0
                 else:
                     obs, reward, ended, cut, info = env.step(actions[lane])
-                    rewards[lane], terminated[lane], truncated[lane] = reward, ended, cut
+                    rewards[lane] = reward = float(reward)
                     totals[lane] += reward
                     lengths[lane] += 1
-                    over[lane] = ended or cut
+                    if ended or cut:
+                        terminated[lane], truncated[lane], over[lane] = ended, cut, True
                 write(stacked, lane, (obs, info) if masked else obs)
         except Exception as error:
-            call = "reset()" if first[lane] else f"step({actions[lane]!r})"
-            raise self._explain(error, lane, call) from error
+            raise self._explain(error, lane, None if first[lane] else actions[lane]) from error
+        self._over = over
         return record(stacked, rewards, terminated, truncated, first, totals, lengths)
 
     def close(self) -> None:
@@ -93,16 +91,17 @@ class Lanes:
         if failure is not None:
             raise EnvError(f"{self._spec.id} failed to close: {failure}") from failure
 
-    def _explain(self, error: Exception, lane: int, call: str) -> EnvError:
+    def _explain(self, error: Exception, lane: int, action: Any) -> EnvError:
+        call = "reset" if action is None else "step"
+        told = "" if action is None else f"last action {action!r}, "
         return EnvError(
             f"{self._spec.id} raised {type(error).__name__} in {call}: {error} "
-            f"(lane {self._first_lane + lane}, seed {self._seeds[lane]}, "
+            f"(lane {self._first_lane + lane}, seed {self._seeds[lane]}, {told}"
             f"after {self._lengths[lane]} steps of its episode)"
         )
 
 
 def record(obs: Any, *fields: Any) -> Step:
     """A Step of fresh NumPy arrays, from its fields as any sequences [b]."""
-    dtypes = (np.float32, bool, bool, bool, np.float32, np.int32)
-    arrays: Any = (np.array(field, dtype) for field, dtype in zip(fields, dtypes, strict=True))
+    arrays: Any = map(np.array, fields, _DTYPES)
     return Step(obs, *arrays)

@@ -38,10 +38,9 @@ def observation_spec(space: Any, env: str) -> Space:
             return MultiBinary(tuple(space.shape))
         case gym_spaces.Dict():
             spec = {name: observation_spec(part, env) for name, part in space.items()}
-            # however the environment describes its mask, here it is flags
-            return (
-                spec | {MASK: MultiBinary(tuple(space[MASK].shape or ()))} if MASK in spec else spec
-            )
+            if MASK in spec:  # however the environment describes its mask, here it is flags
+                spec[MASK] = MultiBinary(spec[MASK].shape)
+            return spec
         case gym_spaces.Tuple():
             return tuple(observation_spec(part, env) for part in space)
     raise RondelError(
@@ -103,28 +102,41 @@ def masked_writer(space: Any) -> Writer:
     def write(out: Any, lane: Any, seen: Any) -> None:
         obs, info = seen
         write_obs(out["observation"], lane, obs)
-        mask = info[MASK]
-        # that of a MultiDiscrete action is a tuple of arrays
-        out[MASK][lane] = np.concatenate(mask) if isinstance(mask, tuple) else mask
+        out[MASK][lane] = flat_mask(info[MASK])
 
     return write
+
+
+def flat_mask(mask: Any) -> Any:
+    """A mask as one array of flags; that of a MultiDiscrete action is a tuple of arrays."""
+    return np.concatenate(mask) if isinstance(mask, tuple) else np.asarray(mask)
 
 
 def translator(space: Any) -> Callable[[Any], Any]:
     """`translate(action)` turns what policies say, [b, ...], into new values in the env's units."""
     match space:
         case gym_spaces.Discrete(start=start):
-            return lambda action: action + start
+            return lambda action: action + start if start else action.copy()
         case gym_spaces.MultiDiscrete(start=start, dtype=dtype):
             return lambda action: (action.reshape(-1, *start.shape) + start).astype(dtype)
     # in the environment's own precision: rounded to 32 bits, 0.1 would lie beyond a bound of 0.1
-    box = Box(space.low, space.high, space.dtype.name)
-    wide = np.result_type(space.dtype, np.float32)
-    ends = np.stack([np.full(space.shape, end, wide) for end in (-1.0, 1.0)])
-    scaled = box.to_env(ends)
-    if (scaled[0] >= space.low).all() and (scaled[1] <= space.high).all():
-        return lambda action: box.to_env(action.astype(wide))
-    return lambda action: box.to_env(action.astype(wide)).clip(space.low, space.high)
+    low, high, wide = space.low, space.high, np.result_type(space.dtype, np.float32)
+    if not space.is_bounded():
+        box = Box(low, high, space.dtype.name)
+        return lambda action: box.to_env(action.astype(wide)).clip(low, high)
+    half = (high.astype(wide) - low) * 0.5
+    exact = (low + 2 * half <= high).all()
+
+    def scale(action: Any) -> Any:
+        """The arithmetic of `Box.to_env`, without the calls that only unbounded spaces need."""
+        scaled = np.maximum(action, -1.0, dtype=wide)
+        np.minimum(scaled, 1.0, out=scaled)
+        scaled += 1.0
+        scaled *= half
+        scaled += low
+        return (scaled if exact else scaled.clip(low, high)).astype(space.dtype, copy=False)
+
+    return scale
 
 
 def _bound(bound: Any, dtype: str) -> Any:

@@ -1,5 +1,4 @@
-"""Gymnasium's vector entry points: one object that steps many lanes, where its lanes are truly
-independent.
+"""Gymnasium's vector entry points, where the lanes of one are truly independent.
 
 Rondel promises that a lane goes the same way whatever other lanes run beside it. Some vector
 environments break that (the one of CartPole-v1 draws the resets of all lanes from one generator),
@@ -39,13 +38,9 @@ class VectorLanes:
             obs, _ = self._env.reset(seed=[int(seed) for seed in seeds])
         except Exception as error:
             raise self._explain(error, "reset()") from error
-        never = np.zeros(self._b, bool)
-        self._over, self._totals, self._lengths = (
-            never,
-            np.zeros(self._b),
-            np.zeros(self._b, np.int32),
-        )
-        return self._record(obs, np.zeros(self._b), never, never, ~never)
+        self._over = np.zeros(self._b, bool)
+        self._totals, self._lengths = np.zeros(self._b), np.zeros(self._b, np.int32)
+        return self._record(obs, self._totals, self._over, self._over, ~self._over)
 
     def step(self, action: Any) -> Step:
         """One step in every lane; a lane whose episode is over ignores its action and resets."""

@@ -42,8 +42,11 @@ def from_id(name: str) -> HostWorld:
 
 
 def from_instance(env: Any) -> HostWorld:
-    """A gymnasium.Env that is there already: it becomes a lane, and further lanes are copies."""
-    spec, masked = _look(env, f"gymnasium:{_name(env)}")
+    """A gymnasium.Env that is there already: it is lent to one lane, and others are copies of it.
+
+    Whoever made it closes it.
+    """
+    spec, masked = _look(env, _name(env))
     return HostWorld(spec, partial(_lanes, _Copies(env), spec, masked))
 
 
@@ -54,7 +57,7 @@ def from_factory(factory: Factory, made: Any) -> HostWorld:
             f"{factory!r} made a {type(made).__name__}; "
             "it must make a gymnasium.Env, an Env or a HostWorld."
         )
-    spec, masked = _look(made, f"gymnasium:{_name(made)}")
+    spec, masked = _look(made, _name(made))
     made.close()
     return HostWorld(spec, partial(_lanes, factory, spec, masked))
 
@@ -76,10 +79,10 @@ def is_registered(name: str) -> bool:
             raise RondelError(f"{name} needs the module {module} ({error}){hint}.") from error
     try:
         gymnasium.spec(bare if colon else name)
-    except gymnasium.error.UnregisteredEnv:
-        return False
     except gymnasium.error.DeprecatedEnv as error:
         raise RondelError(str(error)) from error
+    except gymnasium.error.Error:
+        return False
     return True
 
 
@@ -116,20 +119,23 @@ def _make(name: str) -> Any:
 
 
 def _name(env: Any) -> str:
-    return str(env.spec.id) if env.spec is not None else type(env.unwrapped).__name__
+    """Its id if it can be made by one; "own:Class" is for the user to bring again."""
+    if env.spec is not None:
+        return f"gymnasium:{env.spec.id}"
+    return f"own:{type(env.unwrapped).__name__}"
 
 
 class _Copies:
-    """Makes environments like a given one: first that one itself, then copies."""
+    """Makes environments like a given one: that one itself if nobody has it, else a copy."""
 
     def __init__(self, env: Any) -> None:
         self._env = env
-        self._used = False
+        self.lent = False
 
     def __call__(self) -> Any:
-        if not self._used:
-            self._used = True
-            return self._env
+        if not self.lent:
+            self.lent = True
+            return _Lent(self._env, self)
         if self._env.spec is not None:
             # a wrapper that doesn't record its arguments can't be made again, but perhaps copied
             with contextlib.suppress(ValueError, gymnasium.error.Error):
@@ -141,3 +147,14 @@ class _Copies:
                 f"{_name(self._env)} was given as one environment, which can't be copied for "
                 f"further lanes ({error}): give a function that makes one instead."
             ) from error
+
+
+class _Lent(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment that is given back where others are closed."""
+
+    def __init__(self, env: Any, owner: _Copies) -> None:
+        super().__init__(env)
+        self._owner = owner
+
+    def close(self) -> None:
+        self._owner.lent = False

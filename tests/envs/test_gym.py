@@ -279,7 +279,7 @@ def test_a_failing_reset_says_so():
             raise OSError("gone")
         return Plain.reset(self, seed=seed)
 
-    with pytest.raises(EnvError, match=r"OSError in reset\(\): gone \(lane 1, seed 4"):
+    with pytest.raises(EnvError, match=r"OSError in reset: gone \(lane 1, seed 4"):
         make(broken(reset=reset)).make(3).reset([3, 4, 5])
 
 

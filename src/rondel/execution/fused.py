@@ -16,7 +16,7 @@ from jax import lax
 from rondel.execution import experience, learning
 from rondel.execution.episodes import Recent, mean_return, push
 from rondel.execution.experience import Lanes, Outcome
-from rondel.execution.task import Task
+from rondel.execution.task import Task, boundary
 from rondel.types import Array, Step, Tree
 
 _ROWS = 2**18  # reports of a call are held until it ends: about this many rows of outcomes
@@ -52,6 +52,7 @@ def one_round(
     env, step, lanes, produced = experience.roll(
         task, seed, weights, state.env, state.step, state.lanes, lane, round
     )
+    produced = boundary(produced)
     memory = learning.add(task, seed, memory, produced.items, round)
     learner = task.algorithm.absorb(state.learner, produced.summary)
     learner, memory, metrics = learning.learn(task, seed, learner, memory, round)

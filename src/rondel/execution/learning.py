@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from rondel.execution.keys import Purpose, key_of
-from rondel.execution.task import Task
+from rondel.execution.task import Task, boundary
 from rondel.types import Array, Tree
 
 
@@ -51,9 +51,9 @@ def learn(
     def one(j: Array, loop: Tree) -> Tree:
         state, memory, sums = loop
         batch, ticket = draw(task, seed, memory, round, j)
-        grads, _, feedback, metrics = gradient(
-            task, seed, algorithm.learning(state), batch, round, j
-        )
+        variables = algorithm.learning(state)
+        made = gradient(task, seed, variables, boundary(batch), round, j)
+        grads, _, feedback, metrics = boundary(made)
         memory = algorithm.memory.rank(memory, ticket, feedback)
         return algorithm.update(state, grads), memory, jax.tree.map(jnp.add, sums, metrics)
 

@@ -40,6 +40,15 @@ def blocked(f: Callable[..., Tree], block: int) -> Callable[..., Tree]:
     return apply
 
 
+def boundary(tree: Tree) -> Tree:
+    """What one stage hands to the next, inside a program that holds both.
+
+    Without this XLA may rearrange sums across the two, and a ring that is cut here would differ
+    from one that is not.
+    """
+    return lax.optimization_barrier(tree)
+
+
 def to_device(tree: Tree) -> Tree:
     """Host arrays on their way into JAX, copied.
 

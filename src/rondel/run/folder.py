@@ -40,7 +40,7 @@ def claim(out: str | os.PathLike[str] | None, name: str, env_id: str, seed: int)
     return path
 
 
-def describe(setup: Setup, steps: int, until_return: float, flags: str) -> dict[str, Any]:
+def describe(setup: Setup, steps: int, until_return: float, machine: str) -> dict[str, Any]:
     """A run in words and numbers that JSON can hold; `setup_from` reads it back."""
     spec = setup.task.env.spec
     config = setup.config
@@ -54,7 +54,7 @@ def describe(setup: Setup, steps: int, until_return: float, flags: str) -> dict[
         "until_return": until_return if until_return != float("inf") else None,
         "observation": spaces.to_json(spec.observation),
         "action": spaces.to_json(spec.action),
-        "xla_flags": flags,
+        "machine": machine,
         "versions": {
             n: importlib.metadata.version(n) for n in ("rondel", "jax", "jaxlib", "numpy")
         },

@@ -25,8 +25,10 @@ from rondel.types import Tree
 class Run:
     """Iterate over it to take its rounds one by one: each gives a `Report`."""
 
-    def __init__(self, setup: Setup, limits: Limits, flags: str, path: Path | None = None) -> None:
-        self.setup, self.limits, self.flags, self.path = setup, limits, flags, path
+    def __init__(
+        self, setup: Setup, limits: Limits, machine: str, path: Path | None = None
+    ) -> None:
+        self.setup, self.limits, self.machine, self.path = setup, limits, machine, path
         self.ring = Ring(setup.task)
         self.notes: list[str] = []  # what its user should know, such as of a loaded checkpoint
         self.result: dict[str, Any] = {}  # what `train` says at the end
@@ -85,7 +87,7 @@ class Run:
         folder = folder or self.path
         if folder is None:
             raise RondelError("This run has no folder to save into: name one, run.save(folder).")
-        meta = describe(self.setup, self.limits.steps, self.limits.until_return, self.flags)
+        meta = describe(self.setup, self.limits.steps, self.limits.until_return, self.machine)
         meta |= {"round": self.ring.round, "steps": self.ring.steps}
         return checkpoint.save(folder, self.ring.tree(), self.ring.memory.memory, meta)
 

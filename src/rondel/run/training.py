@@ -26,7 +26,7 @@ Callback = Callable[[Run, Report], Any]
 STEPS = 100_000
 _ROWS = 1_000  # of metrics.jsonl, about
 _CHECKPOINT_SECONDS = 60.0
-_OTHER_FLAGS = "it was trained with other XLA flags: numbers may differ in their last bits"
+_ELSEWHERE = "it ran with other XLA flags or cores before: numbers may differ in their last bits"
 
 
 def start(
@@ -54,10 +54,10 @@ def start(
         raise RondelError(f"steps={steps} is no run: 1 or more would work.")
     if not 0 <= seed < 2**32:
         raise RondelError(f"seed={seed} can't be used: take a whole number from 0 to 2**32 - 1.")
-    flags = machine.settle()
+    here = machine.settle()
     setup = prepare(algorithm, env, seed=seed, config=config, tuned=tuned, fields=fields)
     goal = float("inf") if until_return is None else until_return
-    return Run(setup, Limits(steps, goal), flags)
+    return Run(setup, Limits(steps, goal), here)
 
 
 def train(
@@ -120,13 +120,13 @@ def load(
     """A run as its newest checkpoint, or the one given, has it: to ask, evaluate or resume."""
     found = checkpoint.find(Path(path))
     meta = checkpoint.read_meta(found)
-    flags = machine.settle()
+    here = machine.settle()
     setup = folder.setup_from(meta, algorithm, env, config)
     goal = float("inf") if meta["until_return"] is None else meta["until_return"]
     home = found.parent.parent if found.parent.name == "checkpoints" else found.parent
-    run = Run(setup, Limits(meta["total_steps"], goal), flags, home)
+    run = Run(setup, Limits(meta["total_steps"], goal), here, home)
     run.restore(found)
-    run.notes += [] if meta["xla_flags"] == flags else [_OTHER_FLAGS]
+    run.notes += [] if meta["machine"] == here else [_ELSEWHERE]
     return run
 
 
@@ -169,7 +169,7 @@ def _drive(
 ) -> Run:
     """Run to the limits, and keep folder and display up to date meanwhile."""
     assert run.path is not None
-    meta = folder.describe(run.setup, run.limits.steps, run.limits.until_return, run.flags)
+    meta = folder.describe(run.setup, run.limits.steps, run.limits.until_return, run.machine)
     folder.write_config(run.path, meta)
     recorder = Recorder(run.path / "metrics.jsonl", run.steps if resumed else None)
     display.start(summary.rows(run))

@@ -12,7 +12,7 @@ from typing import Any
 TUNED: dict[str, dict[str, dict[str, Any]]] = {
     "ppo": {
         "CartPole-v1": {"rollout": 64, "minibatches": 4, "discount": 0.98, "gae_lambda": 0.9},
-        "Pendulum-v1": {"discount": 0.9},
+        "Pendulum-v1": {"discount": 0.95, "anneal_steps": 300_000},
     },
     "dqn": {},
 }

@@ -111,6 +111,11 @@ class Memory(NamedTuple):
     warmup_rounds: int = 0  # rounds that only add
 
 
+def _same_state(state: Tree, summary: Tree) -> Tree:
+    del summary
+    return state
+
+
 def _nothing(lane: Array) -> Tree:
     del lane
     return ()
@@ -130,8 +135,6 @@ class Algorithm(NamedTuple):
     acting: Callable[[Tree], Tree]
     # (state) -> variables: all that `gradient` needs
     learning: Callable[[Tree], Tree]
-    # (state, summary [B, ...]) -> state: once a round, before learning
-    absorb: Callable[[Tree, Tree], Tree]
     # (variables, batch, key) -> (grads, weight, feedback [rows], metrics)
     gradient: Callable[[Tree, Tree, Array], tuple[Tree, Array, Tree, dict[str, Array]]]
     # (state, grads) -> state
@@ -142,6 +145,8 @@ class Algorithm(NamedTuple):
     prepare: Callable[[Tree, Trajectory], tuple[Tree, Tree]]
     memory: Memory
     rollout: int  # T
+    # (state, summary [B, ...]) -> state: once a round, before learning
+    absorb: Callable[[Tree, Tree], Tree] = _same_state
     # (lane [b]) -> carry [b, ...]: what a lane remembers within an episode
     carry: Callable[[Array], Tree] = _nothing
     # (weights, carry, keys [b], lane [b]) -> carry: at each round's start

@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 JOBS ?= 2
 
-.PHONY: setup train test test-full lint bench clean
+.PHONY: setup train test test-full lint clean
 
 setup: $(READY)
 

@@ -15,17 +15,26 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rondel.errors import RondelError as RondelError
+    from rondel.run.evaluation import Evaluation as Evaluation
+    from rondel.run.policy import Policy as Policy
     from rondel.run.run import Run as Run
     from rondel.run.training import evaluate as evaluate
     from rondel.run.training import load as load
     from rondel.run.training import resume as resume
     from rondel.run.training import start as start
     from rondel.run.training import train as train
+    from rondel.spaces import Box as Box
+    from rondel.spaces import Discrete as Discrete
+    from rondel.spaces import MultiBinary as MultiBinary
+    from rondel.spaces import MultiDiscrete as MultiDiscrete
     from rondel.types import Algorithm as Algorithm
     from rondel.types import Env as Env
     from rondel.types import EnvSpec as EnvSpec
+    from rondel.types import HostWorld as HostWorld
     from rondel.types import Memory as Memory
+    from rondel.types import Network as Network
     from rondel.types import Step as Step
+    from rondel.types import Trajectory as Trajectory
 
 # Imported when they are first asked for: most processes need few of them.
 _WHERE = {

@@ -370,3 +370,12 @@ def test_boxes_keep_their_bounds():
     box = make("gymnasium:Pendulum-v1").spec.action
     assert isinstance(box, Box)
     assert (box.low.tolist(), box.high.tolist()) == ([-2.0], [2.0])
+
+
+def test_an_env_that_its_id_alone_would_not_make_is_the_users_own():
+    plain = gymnasium.make("Pendulum-v1")
+    assert make(plain).spec.id == "gymnasium:Pendulum-v1"
+    assert make(gymnasium.make("Pendulum-v1", g=1.0)).spec.id == "own:PendulumEnv"
+    assert make(gymnasium.make("Pendulum-v1", max_episode_steps=9)).spec.id == "own:PendulumEnv"
+    wrapped = gymnasium.wrappers.TransformReward(plain, lambda reward: 2 * reward)
+    assert make(lambda: wrapped).spec.id == "own:PendulumEnv"

@@ -285,3 +285,54 @@ def test_a_damaged_checkpoint_offers_the_one_before(tmp_path: Path) -> None:
     older = rondel.resume(tmp_path / "checkpoints" / "000001", steps=400, eval_episodes=0)
     assert any("memory is gone" in note for note in older.notes)  # only the newest keeps it
     assert older.steps >= 400
+
+
+def test_an_env_with_keys_in_its_state_can_be_saved_and_resumed(tmp_path: Path) -> None:
+    from rondel.envs.episodic import episodic
+
+    spec = rondel.EnvSpec("own:noise", rondel.Box(-np.ones(1), np.ones(1)), rondel.Discrete(2))
+
+    def move(state: Any, action: Any) -> Any:
+        keys = jax.vmap(lambda key: jax.random.fold_in(key, 1))(state["key"])
+        x = jax.vmap(lambda key: jax.random.uniform(key, minval=-1.0))(keys)
+        return {"key": keys, "x": x}, x, action > 1
+
+    def begin(keys: Any) -> Any:
+        return {"key": keys, "x": jnp.zeros(keys.shape)}
+
+    env = episodic(spec, begin, move, lambda state: state["x"][:, None], time_limit=9)
+    long = rondel.train("ppo", env, steps=1_000, out=tmp_path / "a", eval_episodes=0, **PPO)
+    rondel.train("ppo", env, steps=500, out=tmp_path / "b", eval_episodes=0, **PPO)
+    resumed = rondel.resume(tmp_path / "b", env=env, steps=1_000, eval_episodes=0)
+    assert_same_state(long, resumed)
+
+
+def test_a_run_can_be_evaluated_in_another_world(tmp_path: Path) -> None:
+    rondel.train("ppo", "CartPole-v1", steps=300, out=tmp_path, eval_episodes=0, **PPO)
+    assert rondel.evaluate(tmp_path, "gymnasium:CartPole-v1", episodes=3).mean > 5
+    with pytest.raises(RondelError, match="other observations"):
+        rondel.evaluate(tmp_path, "Acrobot-v1", episodes=3)
+
+
+def test_a_policy_that_explores_does_not_repeat_itself() -> None:
+    run = rondel.start("ppo", "Pendulum-v1", steps=1, **PPO)
+    actions = [float(run.policy.act(np.zeros(3), explore=True)[0]) for _ in range(20)]
+    assert len(set(actions)) > 5
+
+
+def test_a_goal_that_was_met_is_said_on_resume(tmp_path: Path) -> None:
+    rondel.train(
+        "ppo", "CartPole-v1", steps=9_000, until_return=1.0, out=tmp_path, eval_episodes=0, **PPO
+    )
+    with pytest.raises(RondelError, match="another until_return"):
+        rondel.resume(tmp_path, steps=20_000)
+
+
+def test_loading_imports_no_module_that_a_file_names(tmp_path: Path) -> None:
+    run = rondel.train("ppo", "CartPole-v1", steps=300, out=tmp_path, eval_episodes=0, **PPO)
+    spec = run.setup.task.env.spec._replace(id="gymnasium:evil:Env-v0")
+    task = run.setup.task._replace(env=run.setup.task.env._replace(spec=spec))
+    run.setup = run.setup._replace(task=task)
+    run.save()
+    with pytest.raises(RondelError, match="bring it again"):
+        rondel.load(tmp_path)

@@ -5,6 +5,6 @@ Importing this imports neither jax nor gymnasium.
 
 from rondel.envs.check import check
 from rondel.envs.errors import EnvError
-from rondel.envs.registry import bare_id, is_ours, make, names
+from rondel.envs.registry import WORLDS, bare_id, is_ours, make, names
 
-__all__ = ["EnvError", "bare_id", "check", "is_ours", "make", "names"]
+__all__ = ["WORLDS", "EnvError", "bare_id", "check", "is_ours", "make", "names"]

@@ -46,12 +46,14 @@ def mean_return(recent: Recent) -> Array:
     return jnp.where(recent.ended >= WINDOW, jnp.mean(recent.returns), -jnp.inf)
 
 
-def means(recent: Recent) -> tuple[float, float] | None:
-    """Mean return and length of the episodes in the window; None before the first."""
-    n = min(int(recent.ended), WINDOW)
-    if n == 0:
-        return None
-    return float(np.mean(recent.returns[:n])), float(np.mean(recent.lengths[:n]))
+def means(recent: Recent) -> tuple[Array, Array]:
+    """Mean return and length of the episodes in the window; NaN before the first."""
+    n = jnp.minimum(recent.ended, WINDOW)
+    held = jnp.arange(WINDOW) < n
+    return (
+        jnp.where(held, recent.returns, 0.0).sum() / n,
+        jnp.where(held, recent.lengths, 0).sum() / n,
+    )
 
 
 def finished(outcome: Outcome) -> tuple[np.ndarray, np.ndarray]:

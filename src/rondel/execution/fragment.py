@@ -61,8 +61,8 @@ class Fragment:
 
     # env
 
-    def start_env(self, resets: int = 0) -> Step:
-        """Begin an episode in every lane; `resets` counts the times that a run was resumed."""
+    def start_env(self, again: int = 0) -> Step:
+        """Begin an episode in every lane; host lanes begin others for each number `again`."""
         task = self.task
         if isinstance(task.env, Env):
             self.env, self.step = jax.jit(partial(experience.first_step, task))(
@@ -70,7 +70,8 @@ class Fragment:
             )
         else:
             self.host = self.host or task.env.make(task.lanes)
-            self.step = self.host.reset(lane_seeds(task.seed, Purpose.ENV, task.lanes, resets))
+            seeds = lane_seeds(task.seed, Purpose.ENV, task.lanes, again)
+            self.step = to_device(self.host.reset(seeds))
         return self.step
 
     # policy
@@ -95,15 +96,14 @@ class Fragment:
         keys = np.asarray(self._keys(self.seed, round, self.lane))
         rows, outcomes = [], []
         for t in range(self.task.algorithm.rollout):
-            seen = to_device((step.obs, step.first))
-            action, after, extras, carry = self._act(weights, carry, *seen, keys[t], self.lane)
-            next_step = env.step(np.asarray(action))
+            action, after, extras, carry = self._act(
+                weights, carry, step.obs, step.first, keys[t], self.lane
+            )
+            next_step = to_device(env.step(np.asarray(action)))
             rows.append(experience.row_of(step, action, extras, carry, next_step))
             outcomes.append(experience.outcome_of(next_step))
             step, carry = next_step, after
-        items, summary, tail = self._finish(
-            weights, self.lanes.tail, stack(rows), to_device(step), self.lane
-        )
+        items, summary, tail = self._finish(weights, self.lanes.tail, stack(rows), step, self.lane)
         self.step, self.lanes = step, Lanes(carry, tail)
         return Produced(items, summary, jax.tree.map(np.transpose, stack(outcomes)))
 

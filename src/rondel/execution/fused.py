@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from rondel.execution import experience, learning
-from rondel.execution.episodes import Recent, mean_return, push
+from rondel.execution.episodes import Recent, mean_return, means, push
 from rondel.execution.experience import Lanes, Outcome
 from rondel.execution.task import Task, boundary
 from rondel.types import Array, Step, Tree
@@ -42,6 +42,7 @@ class Round(NamedTuple):
 
     outcome: Outcome  # [B, T]
     metrics: dict[str, Array]
+    means: tuple[Array, Array]  # return and length of the last 100 episodes
 
 
 def one_round(
@@ -58,7 +59,7 @@ def one_round(
     learner, memory, metrics = learning.learn(task, seed, learner, memory, round)
     recent = push(state.recent, produced.outcome)
     state = State(learner, env, step, lanes, recent)
-    return state, memory, Round(produced.outcome, metrics)
+    return state, memory, Round(produced.outcome, metrics, means(recent))
 
 
 def program(task: Task) -> Any:
@@ -90,7 +91,9 @@ def program(task: Task) -> Any:
         def body(loop: Tree) -> Tree:
             state, memory, reports, i, steps, _ = loop
             state, memory, report = step(state, memory, lane, round + i)
-            finite = jnp.stack([jnp.isfinite(m) for m in report.metrics.values()]).all()
+            finite = jnp.bool_(True)
+            for metric in report.metrics.values():
+                finite &= jnp.isfinite(metric).all()
             reports = jax.tree.map(
                 lambda all_, one: lax.dynamic_update_index_in_dim(all_, one, i, 0), reports, report
             )

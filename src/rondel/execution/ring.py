@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rondel.errors import RondelError
 from rondel.execution import episodes, fused
 from rondel.execution.episodes import Recent
 from rondel.execution.fragment import STAGES, Fragment
@@ -28,6 +30,8 @@ class Report(NamedTuple):
     returns: np.ndarray  # of the episodes that ended in this round, by step and lane
     lengths: np.ndarray
     metrics: dict[str, float]  # means over the round's draws; empty while memory warms up
+    return_mean: float | None  # of the last 100 episodes; None before the first
+    length_mean: float | None
 
 
 class Limits(NamedTuple):
@@ -37,6 +41,10 @@ class Limits(NamedTuple):
     until_return: float = float("inf")  # mean return of the last 100 episodes
 
 
+class NotFinite(RondelError):
+    """A loss or another metric became infinite or no number at all."""
+
+
 class Ring:
     """Five stages, each in one of the fragments that `cut` names; by default all in one."""
 
@@ -44,34 +52,43 @@ class Ring:
         self.task = task
         fragments = [Fragment(task, stages) for stages in cut]
         where = {stage: fragment for fragment in fragments for stage in fragment.stages}
+        if where["env"] is not where["policy"]:
+            raise RondelError("A cut between env and policy can't be run yet; other cuts can.")
         self.policy, self.memory = where["policy"], where["memory"]
         self.gradient, self.update = where["gradient"], where["update"]
         self.fused = len(fragments) == 1 and isinstance(task.env, Env)
         self.round, self.steps = 0, 0
         self.recent = episodes.none_yet()
         self._push = jax.jit(episodes.push)
+        self._means = jax.jit(episodes.means)
         self.update.start_update()
         self.weights = self.update.acting()
-        items_like = self.policy.start_policy(self.weights, self.policy.start_env())
-        self.memory.start_memory(items_like)
+        try:
+            items_like = self.policy.start_policy(self.weights, self.policy.start_env())
+            self.memory.start_memory(items_like)
+        except BaseException:
+            self.close()
+            raise
 
     def tree(self) -> dict[str, Tree]:
         """All that the run is, but for memory and the counters `round` and `steps`."""
         tree = {"learner": self.update.learner, "lanes": self.policy.lanes, "recent": self.recent}
         if self.policy.host is None:
             tree |= {"env": self.policy.env, "step": self.policy.step}
-        return tree
+        return jax.tree.map(lambda x: jax.random.key_data(x) if _is_key(x) else x, tree)
 
     def restore(self, tree: dict[str, Tree], memory: Tree, round: int, steps: int) -> None:
         """Go on from what `tree` once gave. Host environments start new episodes."""
         self.round, self.steps = round, steps
-        self.recent = Recent(*jax.tree.map(jnp.array, tree["recent"]))
-        self.update.learner, self.policy.lanes = tree["learner"], tree["lanes"]
+        self.recent = Recent(*tree["recent"])
+        self.update.learner = _with_keys(self.update.learner, tree["learner"])
+        self.policy.lanes = _with_keys(self.policy.lanes, tree["lanes"])
         self.memory.memory = memory
         if self.policy.host is None:
-            self.policy.env, self.policy.step = tree["env"], tree["step"]
+            self.policy.env = _with_keys(self.policy.env, tree["env"])
+            self.policy.step = _with_keys(self.policy.step, tree["step"])
         else:
-            self.policy.start_env(resets=round)
+            self.policy.start_env(again=round)
             lanes = self.policy.lanes
             gone = lanes.tail._replace(valid=jnp.zeros_like(lanes.tail.valid))
             self.policy.lanes = lanes._replace(tail=gone)
@@ -82,26 +99,60 @@ class Ring:
         self.policy.close()
 
 
+def _is_key(x: Any) -> bool:
+    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def _with_keys(like: Tree, tree: Tree) -> Tree:
+    """A tree that was read as plain numbers, with keys where `like` has keys."""
+
+    def one(like: Any, x: Any) -> Any:
+        is_key = _is_key(like)
+        return jax.random.wrap_key_data(x, impl=jax.random.key_impl(like)) if is_key else x
+
+    return jax.tree.map(one, like, tree)
+
+
 def rounds(ring: Ring, limits: Limits, at_a_time: int | None = None) -> Iterator[Report]:
     """Run until a limit is met, a report per round.
 
     A fused ring runs several rounds in a call: `at_a_time`, or as many as fit in a moment. The
     numbers are the same.
     """
-    pace = 1
+    n = at_a_time or 1
     while not met(ring, limits):
         started = time.monotonic()
-        n = min(at_a_time or pace, fused.capacity(ring.task))
         reports = advance(ring, limits, n) if ring.fused else [one_round(ring)]
+        spent = time.monotonic() - started
+        # before any of them is seen: the ring is past them all, and must not be saved then
+        stop_if_not_finite(reports)
         yield from reports
-        spent = max(time.monotonic() - started, 1e-6)
-        pace = max(1, min(2 * pace, int(pace * _SECONDS_PER_CALL / spent)))
+        n = at_a_time or next_pace(n, spent, fused.capacity(ring.task))
+
+
+def next_pace(rounds: int, seconds: float, most: int) -> int:
+    """How many rounds the next call should run, after one of `rounds` took `seconds`."""
+    fits = rounds * _SECONDS_PER_CALL / max(seconds, 1e-6)
+    return int(max(1, min(fits, 2 * rounds, most)))
+
+
+def stop_if_not_finite(reports: list[Report]) -> None:
+    """Raise `NotFinite` for the first report with a metric that is no number."""
+    for report in reports:
+        terms = [f"{k} is {v}" for k, v in report.metrics.items() if not math.isfinite(v)]
+        if terms:
+            raise NotFinite(
+                f"Training stopped in round {report.round}, after {report.steps} steps, because "
+                f"{', '.join(terms)}."
+            )
 
 
 def met(ring: Ring, limits: Limits) -> bool:
     """Is the run at its end?"""
-    solved = float(episodes.mean_return(ring.recent)) >= limits.until_return
-    return ring.steps >= limits.steps or solved
+    if ring.steps >= limits.steps or math.isinf(limits.until_return):
+        return ring.steps >= limits.steps
+    # in 32 bits, as a fused program compares them
+    return bool(episodes.mean_return(ring.recent) >= np.float32(limits.until_return))
 
 
 def advance(ring: Ring, limits: Limits, rounds: int) -> list[Report]:
@@ -111,8 +162,8 @@ def advance(ring: Ring, limits: Limits, rounds: int) -> list[Report]:
     ended = int(ring.recent.ended)
     ring.recent, done = ring.policy.advance(ring.recent, ring.round, rounds, left, until)
     reports = []
-    for outcome, metrics in done:
-        report = count(ring, ended, outcome, metrics)
+    for outcome, metrics, means in done:
+        report = count(ring, ended, outcome, metrics, means)
         ended = report.episodes
         reports.append(report)
     return reports
@@ -127,7 +178,7 @@ def one_round(ring: Ring) -> Report:
     ring.update.absorb(made.summary)
     metrics = learn(ring, ring.round)
     ring.weights = ring.update.acting()
-    return count(ring, ended, made.outcome, metrics)
+    return count(ring, ended, made.outcome, metrics, ring._means(ring.recent))
 
 
 def learn(ring: Ring, round: int) -> dict[str, Any]:
@@ -147,7 +198,9 @@ def learn(ring: Ring, round: int) -> dict[str, Any]:
     return jax.tree.map(lambda *xs: sum(xs) / len(xs), *each) if each else {}
 
 
-def count(ring: Ring, ended: int, outcome: Any, metrics: dict[str, Any]) -> Report:
+def count(
+    ring: Ring, ended: int, outcome: Any, metrics: dict[str, Any], means: tuple[Any, Any]
+) -> Report:
     """Move the counters past a round and say what it did."""
     returns, lengths = episodes.finished(outcome)
     ring.steps += int(np.sum(outcome.valid))
@@ -159,6 +212,7 @@ def count(ring: Ring, ended: int, outcome: Any, metrics: dict[str, Any]) -> Repo
         returns,
         lengths,
         {name: float(value) for name, value in metrics.items()} if learned else {},
+        *(None if math.isnan(mean) else float(mean) for mean in means),
     )
     ring.round += 1
     return report

@@ -49,6 +49,7 @@ class Resume:
 
     path: tyro.conf.Positional[str]  # the folder of a run, or one of its checkpoints
     steps: int | None = None  # the new total of environment steps; by default that of the run
+    env: str | None = None  # the environment's id, where it is in a module of your own
     until_return: float | None = None  # stop when the last 100 episodes reach this mean return
     json: bool = False  # print the result as one JSON object on the last line
 
@@ -59,6 +60,7 @@ class Eval:
 
     path: tyro.conf.Positional[str]  # the folder of a run, or one of its checkpoints
     episodes: int = 100  # how many to play
+    env: str | None = None  # another environment to play in, or the one of your own again
     seed: int = 0  # where the environments' randomness comes from
     json: bool = False  # print the result as one JSON object on the last line
 
@@ -95,7 +97,7 @@ def _train(argv: list[str]) -> None:
         raise SystemExit(0 if asked else 2)
     name, env, *flags = argv
     module = algorithms.find(name)
-    tuned = {} if "--no-tuned" in flags else tuned_for(name, env)
+    tuned = {} if _no_tuned(flags) else tuned_for(name, env)
     own, rest = split(tuned)
     options = with_fields(Options(lanes=module.LANES), own)
     config = with_fields(module.Config(), rest)
@@ -109,6 +111,10 @@ def _train(argv: list[str]) -> None:
     _say(run.result, as_json)
 
 
+def _no_tuned(flags: list[str]) -> bool:
+    return "--no-tuned" in [flag.replace("_", "-") for flag in flags]
+
+
 def _resume(argv: list[str]) -> None:
     request = dataclasses.asdict(_parse(Resume, argv, "resume"))
     as_json = request.pop("json")
@@ -118,7 +124,9 @@ def _resume(argv: list[str]) -> None:
 
 def _eval(argv: list[str]) -> None:
     request = _parse(Eval, argv, "eval")
-    played = rondel.evaluate(request.path, episodes=request.episodes, seed=request.seed)
+    played = rondel.evaluate(
+        request.path, episodes=request.episodes, seed=request.seed, env=request.env
+    )
     _say(
         {
             "path": request.path,

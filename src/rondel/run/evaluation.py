@@ -51,23 +51,20 @@ def run_episodes(
     most = _TRACED_LANES if isinstance(env, Env) else _HOST_LANES
     lanes = min(episodes, most)
     quota = -(-episodes // lanes)
-    key = key_of(seed, Purpose.EVALUATE)
+    keys = key_of(seed, Purpose.EVALUATE), key_of(seed, Purpose.EVALUATE, 1)
     lane = np.arange(lanes, dtype=np.int32)
     if isinstance(env, Env):
-        tally, step = jax.jit(partial(_traced, algorithm, env, quota))(weights, key, lane)
+        tally, step = jax.jit(partial(_traced, algorithm, env, quota))(weights, keys, lane)
     else:
         seeds = lane_seeds(seed, Purpose.EVALUATE, lanes)
-        tally, step = _on_host(algorithm, env, weights, key, lane, quota, seeds)
-    tally = _with_unfinished(tally, step, quota)
-    returns, lengths = (np.asarray(x).reshape(-1)[:episodes] for x in tally[:2])
-    missing = int(np.maximum(quota - np.asarray(tally.ended), 0).sum())
-    return Evaluation(returns, lengths, missing)
+        tally, step = _on_host(algorithm, env, weights, keys[1], lane, quota, seeds)
+    return _collect(tally, step, episodes)
 
 
 def _greedy(
     algorithm: Algorithm, weights: Tree, carry: Tree, step: Step, key: Array, lane: Array, t: Array
 ) -> tuple[Array, Tree]:
-    keys = per_lane(random.fold(key, 1, t), lane)
+    keys = per_lane(random.fold(key, t), lane)
     action, carry, _, _ = act(
         algorithm, weights, carry, step.obs, step.first, keys, lane, explore=False
     )
@@ -75,11 +72,13 @@ def _greedy(
 
 
 def _traced(
-    algorithm: Algorithm, env: Env, quota: int, weights: Tree, key: Array, lane: Array
+    algorithm: Algorithm, env: Env, quota: int, weights: Tree, keys: Tree, lane: Array
 ) -> tuple[_Tally, Step]:
+    env_key, act_key = keys
+
     def one(loop: Tree) -> Tree:
         state, step, carry, tally, t = loop
-        action, carry = _greedy(algorithm, weights, carry, step, key, lane, t)
+        action, carry = _greedy(algorithm, weights, carry, step, act_key, lane, t)
         state, step = env.step(state, action)
         return state, step, carry, _count(tally, step), t + 1
 
@@ -87,7 +86,7 @@ def _traced(
         *_, tally, t = loop
         return (tally.ended < quota).any() & (t < _MAX_STEPS)
 
-    state, step = env.init(per_lane(key, lane))
+    state, step = env.init(per_lane(env_key, lane))
     shape = (lane.shape[0], quota)
     tally = _Tally(jnp.zeros(shape), jnp.zeros(shape, jnp.int32), jnp.zeros(shape[0], jnp.int32))
     loop = (state, step, algorithm.carry(lane), tally, jnp.int32(0))
@@ -137,12 +136,12 @@ def _on_host(
         env.close()
 
 
-def _with_unfinished(tally: _Tally, step: Step, quota: int) -> _Tally:
-    """Where a lane ran out of time, its last episode counts as far as it got."""
-    tally = jax.tree.map(np.array, tally)
-    late = tally.ended < quota
-    returns, lengths = np.asarray(step.episode_return), np.asarray(step.episode_length)
-    for i in np.flatnonzero(late):
-        tally.returns[i, tally.ended[i] :] = returns[i]
-        tally.lengths[i, tally.ended[i] :] = lengths[i]
-    return tally
+def _collect(tally: _Tally, step: Step, episodes: int) -> Evaluation:
+    """All episodes, lane by lane; one that ran out of time counts as far as it got."""
+    returns, lengths, ended = (np.array(x) for x in tally)
+    quota = returns.shape[1]
+    late = np.flatnonzero(ended < quota)
+    returns[late, ended[late]] = np.asarray(step.episode_return)[late]
+    lengths[late, ended[late]] = np.asarray(step.episode_length)[late]
+    played = np.arange(quota)[None] <= ended[:, None]
+    return Evaluation(returns[played][:episodes], lengths[played][:episodes], len(late))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rondel import algorithms, spaces
-from rondel.envs import bare_id
+from rondel.envs import WORLDS, bare_id
 from rondel.errors import RondelError
 from rondel.run.setup import Setup, prepare
 
@@ -74,22 +74,28 @@ def setup_from(meta: dict[str, Any], algorithm: Any, env: Any, config: Any) -> S
     fields = {k: v for k, v in meta["options"].items() if v is not None}
     if config is None and meta["config"] is not None:
         fields |= meta["config"]
-    try:
-        return prepare(
-            algorithm,
-            meta["env"] if env is None else env,
-            seed=meta["seed"],
-            config=config,
-            tuned=False,
-            fields=fields,
+    if env is None and not can_be_made(meta["env"]):
+        raise RondelError(
+            f"This run was made in an environment of your own, {meta['env']!r}: bring it again, "
+            "with env=… in Python or --env on the command line."
         )
-    except RondelError as error:
-        if env is None and meta["env"].partition(":")[0] not in ("jax", "gymnasium", "probe"):
-            raise RondelError(
-                f"This run was made in an environment of your own, {meta['env']!r}: "
-                "load it with env=…."
-            ) from error
-        raise
+    return prepare(
+        algorithm,
+        meta["env"] if env is None else env,
+        seed=meta["seed"],
+        config=config,
+        tuned=False,
+        fields=fields,
+    )
+
+
+def can_be_made(env_id: str) -> bool:
+    """Is the id in a file enough to make its environment?
+
+    Not if it names a module: a file from a stranger must not say what is imported.
+    """
+    world, _, name = env_id.partition(":")
+    return world in WORLDS and ":" not in name
 
 
 def _as_dict(config: Any) -> dict[str, Any] | None:

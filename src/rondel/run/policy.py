@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -18,9 +20,11 @@ from rondel.types import Algorithm, EnvSpec, Tree
 class Policy:
     """What a run has learned, as a function from observations to actions."""
 
-    def __init__(self, algorithm: Algorithm, spec: EnvSpec, weights: Tree) -> None:
+    def __init__(
+        self, algorithm: Algorithm, spec: EnvSpec, weights: Tree, asked: Iterator[int] | None = None
+    ) -> None:
         self.algorithm, self.spec, self.weights = algorithm, spec, weights
-        self._asked = 0
+        self._asked = asked or itertools.count()  # a run's policies share it, and don't repeat
         self._act = jax.jit(algorithm.act, static_argnums=4)
 
     def act(self, obs: Tree, carry: Tree = None, *, explore: bool = False, seed: int = 0) -> Any:
@@ -33,8 +37,8 @@ class Policy:
         lane = jnp.arange(jax.tree.leaves(batch)[0].shape[0])
         recurrent = bool(jax.tree.leaves(self.algorithm.carry(lane)))
         before = self.algorithm.carry(lane) if carry is None else carry
-        keys = per_lane(key_of(seed, Purpose.EVALUATE, self._asked), lane)
-        self._asked += explore  # a greedy policy answers the same whenever it is asked
+        nth = next(self._asked) if explore else 0
+        keys = per_lane(key_of(seed, Purpose.EVALUATE, 2, nth), lane)
         out, after, _ = self._act(self.weights, before, batch, keys, explore)
         action = self.spec.action.to_env(np.asarray(out))
         action = action[0] if single else action

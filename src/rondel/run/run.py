@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from rondel.errors import RondelError
 from rondel.execution import episodes
-from rondel.execution.ring import Limits, Report, Ring, rounds
+from rondel.execution.ring import Limits, NotFinite, Report, Ring, rounds
 from rondel.run import checkpoint
 from rondel.run.evaluation import Evaluation, run_episodes
 from rondel.run.folder import describe
@@ -30,6 +30,7 @@ class Run:
     ) -> None:
         self.setup, self.limits, self.machine, self.path = setup, limits, machine, path
         self.ring = Ring(setup.task)
+        self._asked = itertools.count()
         self.notes: list[str] = []  # what its user should know, such as of a loaded checkpoint
         self.result: dict[str, Any] = {}  # what `train` says at the end
 
@@ -38,9 +39,13 @@ class Run:
 
     def rounds(self, at_a_time: int | None = None) -> Iterator[Report]:
         """The rounds up to the limits. A fused ring can run several in one call."""
-        for report in rounds(self.ring, self.limits, at_a_time):
-            self._stop_if_not_finite(report)
-            yield report
+        try:
+            yield from rounds(self.ring, self.limits, at_a_time)
+        except NotFinite as error:
+            raise NotFinite(
+                f"{error} {self._last_good()} A smaller learning_rate or max_grad_norm, or rewards "
+                "of a smaller size (scale_rewards), usually help."
+            ) from None
 
     @property
     def steps(self) -> int:
@@ -55,14 +60,7 @@ class Run:
     @property
     def return_mean(self) -> float | None:
         """Mean return of the last 100 episodes of training; None before the first has ended."""
-        means = episodes.means(self.ring.recent)
-        return means[0] if means else None
-
-    @property
-    def length_mean(self) -> float | None:
-        """Mean length of the same episodes."""
-        means = episodes.means(self.ring.recent)
-        return means[1] if means else None
+        return float(episodes.means(self.ring.recent)[0]) if self.episodes else None
 
     @property
     def state(self) -> Tree:
@@ -72,9 +70,8 @@ class Run:
     @property
     def policy(self) -> Policy:
         """What has been learned so far."""
-        return Policy(
-            self.setup.task.algorithm, self.setup.task.env.spec, self.ring.update.acting()
-        )
+        task = self.setup.task
+        return Policy(task.algorithm, task.env.spec, self.ring.update.acting(), self._asked)
 
     def evaluate(self, episodes: int = 100, seed: int | None = None) -> Evaluation:
         """Greedy episodes in fresh environments."""
@@ -114,16 +111,6 @@ class Run:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-    def _stop_if_not_finite(self, report: Report) -> None:
-        terms = [f"{k} is {v}" for k, v in report.metrics.items() if not math.isfinite(v)]
-        if not terms:
-            return
-        raise RondelError(
-            f"Training stopped in round {report.round}, after {report.steps} steps, because "
-            f"{', '.join(terms)}. {self._last_good()} A smaller learning_rate or max_grad_norm, or "
-            "rewards of a smaller size (scale_rewards), usually help."
-        )
 
     def _last_good(self) -> str:
         try:

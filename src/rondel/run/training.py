@@ -11,16 +11,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rondel import spaces
 from rondel.envs import make
 from rondel.errors import RondelError
-from rondel.execution.ring import Limits, Report
+from rondel.execution.ring import Limits, Report, met
 from rondel.run import checkpoint, curve, folder, machine, summary
 from rondel.run.display import Display, Progress, Silent
 from rondel.run.evaluation import Evaluation, run_episodes
 from rondel.run.policy import Policy
 from rondel.run.record import Recorder
 from rondel.run.run import Run
-from rondel.run.setup import prepare
+from rondel.run.setup import Setup, prepare
 
 Callback = Callable[[Run, Report], Any]
 STEPS = 100_000
@@ -50,25 +51,45 @@ def start(
     >>> for report in rondel.start("ppo", "CartPole-v1", steps=10_000):
     ...     print(report.steps, report.metrics)
     """
-    if steps < 1:
-        raise RondelError(f"steps={steps} is no run: 1 or more would work.")
-    if not 0 <= seed < 2**32:
+    request = _request(algorithm, env, steps, seed, config, tuned, until_return, fields)
+    return Run(*request)
+
+
+def _request(
+    algorithm: Any,
+    env: Any,
+    steps: int,
+    seed: int,
+    config: Any,
+    tuned: bool,
+    until_return: float | None,
+    fields: dict[str, Any],
+) -> tuple[Setup, Limits, str]:
+    """What `start` was asked for, checked: nothing is made yet that would have to be closed."""
+    if not isinstance(steps, int) or steps < 1:
+        raise RondelError(f"steps={steps} is no run: a whole number, 1 or more, would work.")
+    if not isinstance(seed, int) or not 0 <= seed < 2**32:
         raise RondelError(f"seed={seed} can't be used: take a whole number from 0 to 2**32 - 1.")
     here = machine.settle()
     setup = prepare(algorithm, env, seed=seed, config=config, tuned=tuned, fields=fields)
     goal = float("inf") if until_return is None else until_return
-    return Run(setup, Limits(steps, goal), here)
+    return setup, Limits(steps, goal), here
 
 
 def train(
     algorithm: Any,
     env: Any,
     *,
+    steps: int = STEPS,
+    seed: int = 0,
+    config: Any = None,
+    tuned: bool = True,
+    until_return: float | None = None,
     out: str | os.PathLike[str] | None = None,
     callbacks: Sequence[Callback] = (),
     display: Display | None = None,
     eval_episodes: int = 100,
-    **request: Any,
+    **fields: Any,
 ) -> Run:
     """Train, with a folder that holds config, metrics, checkpoints and a learning curve.
 
@@ -79,9 +100,10 @@ def train(
     >>> run.policy.act(obs)
     """
     began = time.monotonic()
-    run = start(algorithm, env, **request)
-    name, seed = run.setup.name, run.setup.task.seed
-    run.path = folder.claim(out, name, run.setup.env_id, seed)
+    request = _request(algorithm, env, steps, seed, config, tuned, until_return, fields)
+    setup = request[0]
+    path = folder.claim(out, setup.name, setup.env_id, seed)
+    run = Run(*request, path)
     return _drive(run, callbacks, display or Silent(), eval_episodes, began)
 
 
@@ -104,13 +126,15 @@ def resume(
     began = time.monotonic()
     run = load(path, algorithm=algorithm, env=env, config=config)
     total = run.limits.steps if steps is None else steps
-    if total <= run.steps:
-        raise RondelError(
-            f"The run in {run.path} has done {run.steps} steps already; to go on, name a larger "
-            f"total, such as steps={2 * run.steps}."
-        )
     goal = run.limits.until_return if until_return is None else until_return
     run.limits = Limits(total, goal)
+    if met(run.ring, run.limits):
+        run.close()
+        raise RondelError(
+            f"The run in {run.path} has done {run.steps} steps with a mean return of "
+            f"{run.return_mean}, so it is at its end. To go on, name a larger total, such as "
+            f"steps={2 * run.steps}, and another until_return if it has one (inf for none)."
+        )
     return _drive(run, callbacks, display or Silent(), eval_episodes, began, resumed=True)
 
 
@@ -121,8 +145,11 @@ def load(
     found = checkpoint.find(Path(path))
     meta = checkpoint.read_meta(found)
     here = machine.settle()
-    setup = folder.setup_from(meta, algorithm, env, config)
-    goal = float("inf") if meta["until_return"] is None else meta["until_return"]
+    try:
+        setup = folder.setup_from(meta, algorithm, env, config)
+        goal = float("inf") if meta["until_return"] is None else meta["until_return"]
+    except KeyError as missing:
+        raise checkpoint.CheckpointError(f"{found} doesn't say its {missing}.") from None
     home = found.parent.parent if found.parent.name == "checkpoints" else found.parent
     run = Run(setup, Limits(meta["total_steps"], goal), here, home)
     run.restore(found)
@@ -148,14 +175,21 @@ def evaluate(
     if episodes < 1:
         raise RondelError(f"episodes={episodes} shows nothing: 1 or more would work.")
     if not isinstance(what, Run | Policy):
-        what = load(what, algorithm=algorithm, env=env, config=config)
-    if isinstance(what, Run):
-        task = what.setup.task
-        policy, world = what.policy, task.env
+        own = not folder.can_be_made(checkpoint.read_meta(checkpoint.find(Path(what)))["env"])
+        bring = env if own else None  # a run of ours can be tried in any environment
+        with load(what, algorithm=algorithm, env=bring, config=config) as run:
+            return evaluate(run, env, episodes=episodes, seed=seed)
+    policy = what.policy if isinstance(what, Run) else what
+    if env is None and isinstance(what, Run):
+        world = what.setup.task.env
     else:
-        policy, world = what, None
-    if env is not None or world is None:
         world = make(policy.spec.id if env is None else env)
+    wanted, given = (spaces.to_json(s.observation) for s in (policy.spec, world.spec))
+    if wanted != given or spaces.to_json(policy.spec.action) != spaces.to_json(world.spec.action):
+        raise RondelError(
+            f"{world.spec.id} has other observations or actions than {policy.spec.id}, where the "
+            "policy was trained: evaluate it in an environment with the same."
+        )
     return run_episodes(policy.algorithm, world, policy.weights, episodes, seed)
 
 
@@ -175,27 +209,12 @@ def _drive(
     display.start(summary.rows(run))
     ending = f"The run failed; its folder is {run.path}."
     try:
-        with run, recorder, _interrupts() as interrupted:
+        with run, recorder:
             clock = _Clock(run, began)
-            saved = time.monotonic()
-            every = max(1, run.limits.steps // _ROWS)
-            row_due = run.steps
-            report = None
-            for report in run.rounds(at_a_time=1 if callbacks else None):
-                clock.tick(report)
-                if report.steps >= row_due:
-                    recorder.write(clock.row(report))
-                    row_due = report.steps + every
-                display.update(clock.progress(report))
-                answers = [callback(run, report) for callback in callbacks]
-                if any(answers) or interrupted.is_set():
-                    break
-                if time.monotonic() - saved > _CHECKPOINT_SECONDS:
-                    run.save()
-                    saved = time.monotonic()
+            stopped = _rounds(run, clock, callbacks, display, recorder)
             where = run.save()
-            if interrupted.is_set():
-                ending = f"Stopped; go on with `rondel resume {run.path}`."
+            ending = f"Stopped; go on with `rondel resume {run.path}`."
+            if stopped:
                 raise KeyboardInterrupt
             evaluation = run.evaluate(eval_episodes) if eval_episodes else None
             curve.draw(run.path, f"{run.setup.name} on {run.setup.env_id}")
@@ -206,6 +225,33 @@ def _drive(
     return run
 
 
+def _rounds(
+    run: Run,
+    clock: _Clock,
+    callbacks: Sequence[Callback],
+    display: Display,
+    recorder: Recorder,
+) -> bool:
+    """All rounds up to the limits, shown and written down; True if Ctrl-C ended them."""
+    saved = time.monotonic()
+    every = max(1, run.limits.steps // _ROWS)
+    row_due = run.steps
+    with _interrupts() as interrupted:
+        for report in run.rounds(at_a_time=1 if callbacks else None):
+            clock.tick()
+            if report.steps >= row_due:
+                recorder.write(clock.row(report))
+                row_due = report.steps + every
+            display.update(clock.progress(report))
+            answers = [callback(run, report) for callback in callbacks]
+            if any(answers) or interrupted.is_set():
+                break
+            if time.monotonic() - saved > _CHECKPOINT_SECONDS:
+                run.save()
+                saved = time.monotonic()
+        return interrupted.is_set()
+
+
 class _Clock:
     """Speed and time of a run, and the rows that tell of them. Compilation is not speed."""
 
@@ -214,7 +260,7 @@ class _Clock:
         self.first: tuple[float, int] | None = None  # when the first call came back, with how much
         self.last = (began, run.steps)
 
-    def tick(self, report: Report) -> None:
+    def tick(self) -> None:
         now = time.monotonic()
         if self.first is None:
             self.first = (now, self.run.steps)
@@ -241,22 +287,21 @@ class _Clock:
             self.seconds,
             self.steps_per_second,
             report.episodes,
-            run.return_mean,
-            run.length_mean,
+            report.return_mean,
+            report.length_mean,
             report.metrics,
             None if goal == float("inf") else goal,
         )
 
     def row(self, report: Report) -> dict[str, Any]:
-        run = self.run
         return {
             "round": report.round,
             "steps": report.steps,
             "episodes": report.episodes,
             "seconds": round(self.seconds, 3),
             "steps_per_second": round(self.steps_per_second, 1),
-            "return_mean": run.return_mean,
-            "length_mean": run.length_mean,
+            "return_mean": report.return_mean,
+            "length_mean": report.length_mean,
             **report.metrics,
         }
 

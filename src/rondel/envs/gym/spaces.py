@@ -121,7 +121,7 @@ def translator(space: Any) -> Callable[[Any], Any]:
             return lambda action: (action.reshape(-1, *start.shape) + start).astype(dtype)
     # in the environment's own precision: rounded to 32 bits, 0.1 would lie beyond a bound of 0.1
     low, high, wide = space.low, space.high, np.result_type(space.dtype, np.float32)
-    if not space.is_bounded():
+    if not space.is_bounded() or np.issubdtype(space.dtype, np.integer):
         box = Box(low, high, space.dtype.name)
         return lambda action: box.to_env(action.astype(wide)).clip(low, high)
     half = (high.astype(wide) - low) * 0.5

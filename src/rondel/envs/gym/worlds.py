@@ -120,9 +120,16 @@ def _make(name: str) -> Any:
 
 def _name(env: Any) -> str:
     """Its id if it can be made by one; "own:Class" is for the user to bring again."""
-    if env.spec is not None:
-        return f"gymnasium:{env.spec.id}"
-    return f"own:{type(env.unwrapped).__name__}"
+    return f"gymnasium:{env.spec.id}" if _is_plain(env) else f"own:{type(env.unwrapped).__name__}"
+
+
+def _is_plain(env: Any) -> bool:
+    """Would its id alone make the same: no further wrappers, no arguments of its own?"""
+    spec = env.spec
+    if spec is None or spec.id not in gymnasium.registry or spec.additional_wrappers:
+        return False
+    given, usual = ({**s.kwargs, "render_mode": None} for s in (spec, gymnasium.spec(spec.id)))
+    return given == usual and spec.max_episode_steps == gymnasium.spec(spec.id).max_episode_steps
 
 
 class _Copies:

@@ -11,7 +11,7 @@ class RondelError(Exception):
 def at_least(minimum: float, **fields: float | None) -> None:
     """Refuse fields that are below `minimum`; None is no number and passes."""
     for name, value in fields.items():
-        if value is not None and value < minimum:
+        if value is not None and not value >= minimum:
             raise RondelError(f"{name}={value} can't work: {minimum} or more would.")
 
 

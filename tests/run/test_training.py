@@ -257,6 +257,10 @@ def test_an_env_that_raises_shows_its_own_traceback(tmp_path: Path) -> None:
         ({"minibatches": 7}, "minibatches"),
         ({"steps": 0}, "1 or more"),
         ({"seed": -1}, "whole number"),
+        ({"steps": "many"}, "whole number"),
+        ({"until_return": float("nan")}, "nan"),
+        ({"learning_rate": float("nan")}, "learning_rate"),
+        ({"algorithm": lambda config, spec: 3}, "must return an Algorithm"),
         ({"algorithm": "dqn", "env": "Pendulum-v1"}, "discrete"),
         ({"algorithm": 3}, "is no algorithm"),
     ],
@@ -336,3 +340,35 @@ def test_loading_imports_no_module_that_a_file_names(tmp_path: Path) -> None:
     run.save()
     with pytest.raises(RondelError, match="bring it again"):
         rondel.load(tmp_path)
+
+
+def test_numbers_that_are_none_from_an_env_are_the_envs(tmp_path: Path) -> None:
+    import gymnasium
+
+    class Late(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+        action_space = gymnasium.spaces.Discrete(2)
+        n = 0
+
+        def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+            super().reset(seed=seed)
+            return np.zeros(2, np.float32), {}
+
+        def step(self, action: Any) -> Any:
+            self.n += 1
+            reward = np.nan if self.n > 100 else 0.0
+            return np.zeros(2, np.float32), reward, False, False, {}
+
+    with pytest.raises(RondelError, match=r"own:Late gave rewards that are not finite"):
+        rondel.train("ppo", Late, steps=5_000, out=tmp_path, **PPO)
+
+
+def test_a_folder_without_a_checkpoint_can_be_used_again(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")  # as a run leaves it that was killed early
+    (tmp_path / "checkpoints").mkdir()
+    assert rondel.train("ppo", "CartPole-v1", steps=300, out=tmp_path, eval_episodes=0, **PPO).path
+
+
+def test_a_memory_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(RondelError, match="smaller capacity"):
+        rondel.start("dqn", "CartPole-v1", steps=100, **DQN | {"capacity": 10**12})

@@ -6,6 +6,7 @@ A fragment answers the few requests that the loop makes. Each request is one XLA
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 from functools import partial
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from rondel.errors import RondelError
 from rondel.execution import experience, fused, learning
 from rondel.execution.episodes import Recent
 from rondel.execution.experience import Lanes, Produced
@@ -103,15 +105,36 @@ class Fragment:
             rows.append(experience.row_of(step, action, extras, carry, next_step))
             outcomes.append(experience.outcome_of(next_step))
             step, carry = next_step, after
-        items, summary, tail = self._finish(weights, self.lanes.tail, stack(rows), step, self.lane)
+        stacked = stack(rows)
+        self._refuse_non_finite(stacked)
+        items, summary, tail = self._finish(weights, self.lanes.tail, stacked, step, self.lane)
         self.step, self.lanes = step, Lanes(carry, tail)
         return Produced(items, summary, jax.tree.map(np.transpose, stack(outcomes)))
+
+    def _refuse_non_finite(self, rows: experience.Row) -> None:
+        """Name an environment that gives NaN: in a loss it would pass for the learner's."""
+        for name, tree in (("observations", rows.obs), ("rewards", rows.reward)):
+            for leaf in jax.tree.leaves(tree):
+                if np.issubdtype(leaf.dtype, np.floating) and not np.isfinite(leaf).all():
+                    lane = int(np.argwhere(~np.isfinite(leaf))[0][1])
+                    raise RondelError(
+                        f"{self.task.env.spec.id} gave {name} that are not finite, in lane {lane}: "
+                        "an environment must give numbers."
+                    )
 
     # memory
 
     def start_memory(self, items_like: Tree) -> None:
         """An empty memory for such items."""
         init = self.task.algorithm.memory.init
+        like = jax.eval_shape(lambda: init(items_like, 1))
+        held = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(like))
+        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if held > there:
+            raise RondelError(
+                f"Memory would take {held / 2**30:.1f} GiB, but this machine has "
+                f"{there / 2**30:.1f}: a smaller capacity, rollout or number of lanes would fit."
+            )
         self.memory = jax.jit(lambda: init(items_like, 1))()
 
     def add(self, items: Tree, round: int) -> None:

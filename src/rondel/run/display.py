@@ -168,7 +168,7 @@ class Panel:
 def _line(progress: Progress) -> str:
     parts = [
         f"{progress.steps:,} of {progress.total_steps:,} steps ({progress.part:.0%})",
-        f"{_number(progress.steps_per_second)} steps/s",
+        f"{_number(progress.steps_per_second or None)} steps/s",
         f"{progress.episodes:,} episodes",
     ]
     if progress.return_mean is not None:
@@ -187,7 +187,7 @@ def _panel(progress: Progress, curve: list[float], width: int) -> RenderableType
         ("length", _number(progress.length_mean)),
         ("episodes", f"{progress.episodes:,}"),
         ("steps", f"{progress.steps:,} of {_short(progress.total_steps)}"),
-        ("steps/s", _number(progress.steps_per_second)),
+        ("steps/s", _number(progress.steps_per_second or None)),
     ]
     if progress.until_return is not None:
         left[0] = ("return", f"{left[0][1]} until {_number(progress.until_return)}")

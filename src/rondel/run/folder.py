@@ -26,7 +26,7 @@ def claim(out: str | os.PathLike[str] | None, name: str, env_id: str, seed: int)
         path = next(p for p in tries if not p.exists())
     else:
         path = Path(out)
-        if (path / "checkpoints").exists() or (path / "config.json").exists():
+        if any((path / "checkpoints").glob("[0-9]*")):
             raise RondelError(
                 f"{path} already holds a run. Go on with it by `rondel resume {path}`, "
                 "or choose another folder."

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from rondel.errors import RondelError
+from rondel.errors import RondelError, at_least
 from rondel.execution import episodes
 from rondel.execution.ring import Limits, NotFinite, Report, Ring, rounds
 from rondel.run import checkpoint
@@ -43,8 +43,9 @@ class Run:
             yield from rounds(self.ring, self.limits, at_a_time)
         except NotFinite as error:
             raise NotFinite(
-                f"{error} {self._last_good()} A smaller learning_rate or max_grad_norm, or rewards "
-                "of a smaller size (scale_rewards), usually help."
+                f"{error} {self._last_good()} If the environment's observations and rewards are "
+                "finite, a smaller learning_rate or max_grad_norm, or rewards of a smaller size "
+                "(scale_rewards), usually help."
             ) from None
 
     @property
@@ -75,6 +76,7 @@ class Run:
 
     def evaluate(self, episodes: int = 100, seed: int | None = None) -> Evaluation:
         """Greedy episodes in fresh environments."""
+        at_least(1, episodes=episodes)
         task = self.setup.task
         seed = task.seed if seed is None else seed
         return run_episodes(task.algorithm, task.env, self.ring.update.acting(), episodes, seed)

@@ -76,8 +76,13 @@ def prepare(
         )
     _check_env(world)
     spec = world.spec._replace(lanes=options.lanes)
+    built = build(config, spec)
+    if not isinstance(built, Algorithm):
+        raise RondelError(
+            f"{name}'s make returned a {type(built).__name__}; it must return an Algorithm."
+        )
     task = Task(
-        _wrapped(build(config, spec), options, config, spec),
+        _wrapped(built, options, config, spec),
         world,
         seed,
         options.lanes,

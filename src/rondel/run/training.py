@@ -13,13 +13,13 @@ from typing import Any
 
 from rondel import spaces
 from rondel.envs import make
-from rondel.errors import RondelError
+from rondel.errors import RondelError, at_least
 from rondel.execution.ring import Limits, Report, met
 from rondel.run import checkpoint, curve, folder, machine, summary
 from rondel.run.display import Display, Progress, Silent
 from rondel.run.evaluation import Evaluation, run_episodes
 from rondel.run.policy import Policy
-from rondel.run.record import Recorder
+from rondel.run.record import Recorder, read
 from rondel.run.run import Run
 from rondel.run.setup import Setup, prepare
 
@@ -70,6 +70,8 @@ def _request(
         raise RondelError(f"steps={steps} is no run: a whole number, 1 or more, would work.")
     if not isinstance(seed, int) or not 0 <= seed < 2**32:
         raise RondelError(f"seed={seed} can't be used: take a whole number from 0 to 2**32 - 1.")
+    if until_return is not None and until_return != until_return:
+        raise RondelError("until_return=nan can't be reached: take a number, or leave it out.")
     here = machine.settle()
     setup = prepare(algorithm, env, seed=seed, config=config, tuned=tuned, fields=fields)
     goal = float("inf") if until_return is None else until_return
@@ -86,7 +88,7 @@ def train(
     tuned: bool = True,
     until_return: float | None = None,
     out: str | os.PathLike[str] | None = None,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[Callback] | Callback = (),
     display: Display | None = None,
     eval_episodes: int = 100,
     **fields: Any,
@@ -100,6 +102,7 @@ def train(
     >>> run.policy.act(obs)
     """
     began = time.monotonic()
+    at_least(0, eval_episodes=eval_episodes)
     request = _request(algorithm, env, steps, seed, config, tuned, until_return, fields)
     setup = request[0]
     path = folder.claim(out, setup.name, setup.env_id, seed)
@@ -115,7 +118,7 @@ def resume(
     algorithm: Any = None,
     env: Any = None,
     config: Any = None,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[Callback] | Callback = (),
     display: Display | None = None,
     eval_episodes: int = 100,
 ) -> Run:
@@ -124,6 +127,7 @@ def resume(
     An algorithm or environment of your own has to be brought again.
     """
     began = time.monotonic()
+    at_least(0, eval_episodes=eval_episodes)
     run = load(path, algorithm=algorithm, env=env, config=config)
     total = run.limits.steps if steps is None else steps
     goal = run.limits.until_return if until_return is None else until_return
@@ -133,7 +137,8 @@ def resume(
         raise RondelError(
             f"The run in {run.path} has done {run.steps} steps with a mean return of "
             f"{run.return_mean}, so it is at its end. To go on, name a larger total, such as "
-            f"steps={2 * run.steps}, and another until_return if it has one (inf for none)."
+            f"steps={2 * run.steps} (--steps on the command line), and another until_return if it "
+            "has one (inf for none)."
         )
     return _drive(run, callbacks, display or Silent(), eval_episodes, began, resumed=True)
 
@@ -195,7 +200,7 @@ def evaluate(
 
 def _drive(
     run: Run,
-    callbacks: Sequence[Callback],
+    callbacks: Sequence[Callback] | Callback,
     display: Display,
     eval_episodes: int,
     began: float,
@@ -203,14 +208,17 @@ def _drive(
 ) -> Run:
     """Run to the limits, and keep folder and display up to date meanwhile."""
     assert run.path is not None
+    callbacks = [callbacks] if callable(callbacks) else callbacks
     meta = folder.describe(run.setup, run.limits.steps, run.limits.until_return, run.machine)
     folder.write_config(run.path, meta)
-    recorder = Recorder(run.path / "metrics.jsonl", run.steps if resumed else None)
+    metrics = run.path / "metrics.jsonl"
+    recorder = Recorder(metrics, run.steps if resumed else None)
+    before = read(metrics)[-1]["seconds"] if resumed and read(metrics) else 0.0
     display.start(summary.rows(run))
     ending = f"The run failed; its folder is {run.path}."
     try:
         with run, recorder:
-            clock = _Clock(run, began)
+            clock = _Clock(run, began - before)
             stopped = _rounds(run, clock, callbacks, display, recorder)
             where = run.save()
             ending = f"Stopped; go on with `rondel resume {run.path}`."
@@ -299,7 +307,7 @@ class _Clock:
             "steps": report.steps,
             "episodes": report.episodes,
             "seconds": round(self.seconds, 3),
-            "steps_per_second": round(self.steps_per_second, 1),
+            "steps_per_second": round(self.steps_per_second, 1) or None,
             "return_mean": report.return_mean,
             "length_mean": report.length_mean,
             **report.metrics,

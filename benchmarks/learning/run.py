@@ -1,6 +1,6 @@
 """What we claim about learning: every row is the default command, on seeds 0 to 9.
 
-    python benchmarks/learning/run.py            all rows; rewrites benchmarks/learning/results.md
+    python benchmarks/learning/run.py --write    all rows; rewrites benchmarks/learning/results.md
     python benchmarks/learning/run.py ppo-cartpole --seeds 3
 
 Each run is `rondel train ALGORITHM ENV --steps N --seed S --json` in a process of its own, two at a

@@ -40,6 +40,7 @@ class Config:
     capacity: int = 50_000  # transitions that memory holds
     warmup: int = 1_000  # environment steps before the first gradient step
     learning_rate: float = 5e-4  # Adam's step size
+    anneal_steps: int | None = None  # environment steps over which the step size falls to 0
     discount: float = 0.99  # worth of a reward one step later
     n_step: int = 1  # rewards that are summed before bootstrapping
     double: bool = True  # choose the next action by the online network, value it by the target
@@ -60,7 +61,7 @@ class Config:
         at_least(1, rollout=self.rollout, updates=self.updates, batch=self.batch)
         at_least(1, capacity=self.capacity, n_step=self.n_step, target_every=self.target_every)
         at_least(1, epsilon_steps=self.epsilon_steps, importance_steps=self.importance_steps)
-        at_least(1, hidden=min(self.hidden, default=1))
+        at_least(1, hidden=min(self.hidden, default=1), anneal_steps=self.anneal_steps)
         at_least(0, learning_rate=self.learning_rate, warmup=self.warmup)
         from_zero_to_one(discount=self.discount, target_rate=self.target_rate)
         from_zero_to_one(epsilon_start=self.epsilon_start, epsilon_end=self.epsilon_end)
@@ -112,9 +113,8 @@ def make(config: Config, spec: EnvSpec) -> Algorithm:
     n = spec.action.n
     build = nets.dueling_mlp if config.dueling else nets.mlp
     network = build(spec.observation, config.hidden, n, activation=jax.nn.relu)
-    optimiser = optax.chain(
-        optax.clip_by_global_norm(config.max_grad_norm), optax.adam(config.learning_rate)
-    )
+    clip_norm = optax.clip_by_global_norm(config.max_grad_norm)
+    optimiser = optax.flatten(optax.chain(clip_norm, optax.scale_by_adam()))
     warmup_rounds = math.ceil(config.warmup / (spec.lanes * config.rollout))
     if config.prioritised:
         memory = prioritised(
@@ -178,7 +178,7 @@ def make(config: Config, spec: EnvSpec) -> Algorithm:
         return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), items), steps
 
     def absorb(state: State, steps: Array) -> State:
-        horizon = max(config.epsilon_steps, config.importance_steps)
+        horizon = max(config.epsilon_steps, config.importance_steps, config.anneal_steps or 0)
         return state._replace(steps=jnp.minimum(state.steps + steps.sum(), horizon))
 
     def loss(params: Tree, variables: Variables, batch: TransitionBatch) -> tuple[Array, Tree]:
@@ -205,11 +205,14 @@ def make(config: Config, spec: EnvSpec) -> Algorithm:
         return grads, batch.valid.sum().astype(jnp.float32), jnp.abs(td), metrics
 
     def update(state: State, grads: Tree) -> State:
-        changes, opt_state = optimiser.update(grads, state.opt_state, state.params)
-        params = optax.apply_updates(state.params, changes)
+        direction, opt_state = optimiser.update(grads, state.opt_state)
+        rate: Array | float = config.learning_rate
+        if config.anneal_steps:
+            rate = linear(rate, 0.0, state.steps, config.anneal_steps)
+        params = jax.tree.map(lambda p, d: p - rate * d, state.params, direction)
         updates = (state.updates + 1) % config.target_every
-        rate = jnp.where(updates == 0, config.target_rate, 0.0)
-        target = optax.incremental_update(params, state.target, rate)
+        moves = jnp.where(updates == 0, config.target_rate, 0.0)
+        target = optax.incremental_update(params, state.target, moves)
         return state._replace(params=params, target=target, opt_state=opt_state, updates=updates)
 
     return Algorithm(

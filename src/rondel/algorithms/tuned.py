@@ -14,5 +14,7 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
         "CartPole-v1": {"rollout": 64, "minibatches": 4, "discount": 0.98, "gae_lambda": 0.9},
         "Pendulum-v1": {"discount": 0.95, "anneal_steps": 300_000},
     },
-    "dqn": {},
+    "dqn": {
+        "CartPole-v1": {"anneal_steps": 100_000},
+    },
 }

@@ -208,7 +208,7 @@ def make(config: Config, spec: EnvSpec) -> Algorithm:
         direction, opt_state = optimiser.update(grads, state.opt_state)
         rate: Array | float = config.learning_rate
         if config.anneal_steps:
-            rate = linear(rate, 0.0, state.steps, config.anneal_steps)
+            rate = linear(config.learning_rate, 0.0, state.steps, config.anneal_steps)
         params = jax.tree.map(lambda p, d: p - rate * d, state.params, direction)
         updates = (state.updates + 1) % config.target_every
         moves = jnp.where(updates == 0, config.target_rate, 0.0)

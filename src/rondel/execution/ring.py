@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -113,11 +113,13 @@ def _with_keys(like: Tree, tree: Tree) -> Tree:
     return jax.tree.map(one, like, tree)
 
 
-def rounds(ring: Ring, limits: Limits, at_a_time: int | None = None) -> Iterator[Report]:
+def rounds(
+    ring: Ring, limits: Limits, at_a_time: int | None = None, advice: Callable[[], str] = str
+) -> Iterator[Report]:
     """Run until a limit is met, a report per round.
 
     A fused ring runs several rounds in a call: `at_a_time`, or as many as fit in a moment. The
-    numbers are the same.
+    numbers are the same. What `advice` says is added to the error if a loss is no number.
     """
     n = at_a_time or 1
     while not met(ring, limits):
@@ -125,7 +127,7 @@ def rounds(ring: Ring, limits: Limits, at_a_time: int | None = None) -> Iterator
         reports = advance(ring, limits, n) if ring.fused else [one_round(ring)]
         spent = time.monotonic() - started
         # before any of them is seen: the ring is past them all, and must not be saved then
-        stop_if_not_finite(reports)
+        stop_if_not_finite(reports, advice)
         yield from reports
         n = at_a_time or next_pace(n, spent, fused.capacity(ring.task))
 
@@ -136,14 +138,14 @@ def next_pace(rounds: int, seconds: float, most: int) -> int:
     return int(max(1, min(fits, 2 * rounds, most)))
 
 
-def stop_if_not_finite(reports: list[Report]) -> None:
+def stop_if_not_finite(reports: list[Report], advice: Callable[[], str]) -> None:
     """Raise `NotFinite` for the first report with a metric that is no number."""
     for report in reports:
         terms = [f"{k} is {v}" for k, v in report.metrics.items() if not math.isfinite(v)]
         if terms:
             raise NotFinite(
                 f"Training stopped in round {report.round}, after {report.steps} steps, because "
-                f"{', '.join(terms)}."
+                f"{', '.join(terms)}. {advice()}".strip()
             )
 
 

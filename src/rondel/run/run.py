@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from rondel.errors import RondelError, at_least
 from rondel.execution import episodes
-from rondel.execution.ring import Limits, NotFinite, Report, Ring, rounds
+from rondel.execution.ring import Limits, Report, Ring, rounds
 from rondel.run import checkpoint
 from rondel.run.evaluation import Evaluation, run_episodes
 from rondel.run.folder import describe
@@ -39,14 +39,7 @@ class Run:
 
     def rounds(self, at_a_time: int | None = None) -> Iterator[Report]:
         """The rounds up to the limits. A fused ring can run several in one call."""
-        try:
-            yield from rounds(self.ring, self.limits, at_a_time)
-        except NotFinite as error:
-            raise NotFinite(
-                f"{error} {self._last_good()} If the environment's observations and rewards are "
-                "finite, a smaller learning_rate or max_grad_norm, or rewards of a smaller size "
-                "(scale_rewards), usually help."
-            ) from None
+        return rounds(self.ring, self.limits, at_a_time, self._advice)
 
     @property
     def steps(self) -> int:
@@ -114,9 +107,17 @@ class Run:
     ) -> None:
         self.close()
 
-    def _last_good(self) -> str:
+    def _advice(self) -> str:
+        """What to say and to try when a loss is no number."""
         try:
             good = checkpoint.find(self.path) if self.path else None
         except RondelError:
             good = None
-        return f"The last good checkpoint is {good}." if good else "No checkpoint was saved before."
+        saved = (
+            f"The last good checkpoint is {good}." if good else "No checkpoint was saved before."
+        )
+        return (
+            f"{saved} If the environment's observations and rewards are finite, a smaller "
+            "learning_rate or max_grad_norm, or rewards of a smaller size (scale_rewards), "
+            "usually help."
+        )

@@ -74,7 +74,7 @@ def test_lines_hold_no_control_characters_and_suit_any_encoding():
     lines.update(progress(return_mean=None, length_mean=None, metrics={}, steps_per_second=0.0))
     lines.stop("")
     assert raw.getvalue() == (
-        b"env:  [31mgr??e  x\n42,000 of 100,000 steps (42%), 0.000 steps/s, 830 episodes\n"
+        b"env:  [31mgr??e  x\n42,000 of 100,000 steps (42%), - steps/s, 830 episodes\n"
     )
 
 

@@ -1,0 +1,69 @@
+"""The stages of the ring, the pieces that a plan cuts it into, and how they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from rondel.plan.pointing import Place
+
+STAGES = ("env", "policy", "memory", "gradient", "update")
+"""In the order of the ring; update's weights go round to policy."""
+
+ALIASES = {"all": STAGES, "learner": STAGES[2:], "actor": STAGES[:2]}
+"""Names for the usual pieces, the longest first."""
+
+
+class Piece(NamedTuple):
+    """Neighbouring stages that run together, and how many copies of them there are."""
+
+    stages: tuple[str, ...]
+    copies: int = 1
+
+    @property
+    def name(self) -> str:
+        """The stages in short, without copies: "actor+memory", "policy+learner", "all"."""
+        return "+".join(word for word, _ in words_of(self.stages))
+
+    def __str__(self) -> str:
+        return self.name if self.copies == 1 else f"{self.name}*{self.copies}"
+
+
+def words_of(stages: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """The fewest words for some stages, each with how many of them it stands for."""
+    at = 0
+    while at < len(stages):
+        word, length = stages[at], 1
+        for alias, meaning in ALIASES.items():
+            if tuple(stages[at : at + len(meaning)]) == meaning:
+                word, length = alias, len(meaning)
+                break
+        yield word, length
+        at += length
+
+
+class Written(NamedTuple):
+    """A plan's text, and where each stage and each number of copies stands in it."""
+
+    text: str
+    stages: list[list[Place]]  # of each piece
+    copies: list[Place]
+
+
+def write(pieces: Sequence[Piece]) -> Written:
+    """The pieces as text. It parses back to them, if they obey the rules."""
+    text = ""
+    stages: list[list[Place]] = []
+    copies: list[Place] = []
+    for piece in pieces:
+        text += " | " if stages else ""
+        places: list[Place] = []
+        for word, length in words_of(piece.stages):
+            text += "+" if places else ""
+            places += [(len(text), len(text) + len(word))] * length
+            text += word
+        start = len(text)
+        text += str(piece)[len(piece.name) :]
+        stages.append(places)
+        copies.append((start, len(text)))
+    return Written(text, stages, copies)

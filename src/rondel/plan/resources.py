@@ -1,0 +1,119 @@
+"""What one copy of each piece needs: "actor:cpu=1 learner:cpu=4,gpu=1,memory=4GiB".
+
+    resources = (piece ":" name "=" amount ("," name "=" amount)*)*
+
+A piece is named by its own name or by any part of it. `memory` is in bytes, with a unit; `cpu`,
+`gpu` and names of your own are numbers.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import deque
+from contextlib import suppress
+
+from rondel.plan.pieces import ALIASES, STAGES
+from rondel.plan.plan import Plan
+from rondel.plan.pointing import Token, close_to, listed, one_line, pointed
+
+KNOWN = ("cpu", "gpu", "memory")
+UNITS = {
+    "": 1,
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+}
+
+
+def resources_for(plan: Plan, text: str) -> tuple[dict[str, float], ...]:
+    """What a copy of each piece of the plan needs, by name; one CPU if nothing else is said.
+
+    >>> resources_for(parse("actor*4 | learner"), "learner:cpu=2,gpu=1")
+    ({'cpu': 1.0}, {'cpu': 2.0, 'gpu': 1.0})
+    """
+    text = one_line(text)
+    given: tuple[dict[str, float], ...] = tuple({} for _ in plan.pieces)
+    words = deque(Token(m.group(), m.start()) for m in re.finditer(r"[^\s:,=]+|\S", text))
+    words.append(Token("", len(text)))
+    while words[0].text:
+        piece = _piece(plan, text, _next(words, text, "A piece"))
+        _next(words, text, ":")
+        _need(given[piece], text, words)
+        while words[0].text == ",":
+            words.popleft()
+            _need(given[piece], text, words)
+    return tuple({"cpu": 1.0} | needs for needs in given)
+
+
+def _next(words: deque[Token], text: str, wanted: str) -> Token:
+    """The next word, which must be `wanted`: a sign, or else any word."""
+    word = words.popleft()
+    is_sign = word.text in ("", ":", "=", ",")
+    if word.text != wanted and (is_sign or wanted in (":", "=")):
+        where = f"before {word.text!r}" if word.text else "at the end"
+        what = f"`{wanted}`" if wanted in (":", "=") else wanted
+        example = "`actor:cpu=1 learner:cpu=4,gpu=1` would work"
+        raise pointed(f"{what} is missing {where}; {example}.", text, word.place)
+    return word
+
+
+def _piece(plan: Plan, text: str, word: Token) -> int:
+    """Which piece of the plan is meant."""
+    stages: list[str] = []
+    for name in word.text.split("+"):
+        stages += ALIASES.get(name, (name,))
+    for i, piece in enumerate(plan.pieces):
+        if set(stages) <= set(piece.stages):
+            return i
+    names = [piece.name for piece in plan.pieces]
+    if set(stages) <= set(STAGES):
+        parts = [piece.name for piece in plan.pieces if set(stages) & set(piece.stages)]
+        wrong = f"{word.text} is no one piece of `{plan}`"
+        raise pointed(f"{wrong}; it is in {listed(parts, 'and')}.", text, word.place)
+    near = close_to(word.text, [*names, *STAGES, *ALIASES])
+    hint = f"did you mean {near}?" if near else f"there are {listed(names, 'and')}."
+    raise pointed(f"`{plan}` has no piece named {word.text!r}; {hint}", text, word.place)
+
+
+def _need(needs: dict[str, float], text: str, words: deque[Token]) -> None:
+    """Read one `name=amount`."""
+    name = _next(words, text, "A resource")
+    _next(words, text, "=")
+    amount = _next(words, text, "An amount")
+    singular = name.text.lower().removesuffix("s")
+    if name.text not in KNOWN and singular in KNOWN:  # it would be one that no machine has
+        raise pointed(f"The resource is named {singular}.", text, name.place)
+    if name.text in needs:
+        raise pointed(f"{name.text} is given twice for this piece.", text, name.place)
+    if name.text == "memory":
+        value = _bytes(amount.text)
+        work = f"bytes would work, as in memory=4GiB (units: {', '.join(list(UNITS)[1:])})."
+    else:
+        value, work = _number(amount.text), "a number, 0 or more, would work."
+    if value is None:
+        raise pointed(f"{name.text} can't be {amount.text!r}; {work}", text, amount.place)
+    needs[name.text] = value
+
+
+def _bytes(text: str) -> float | None:
+    found = re.fullmatch(r"([0-9.]+)([A-Za-z]*)", text)
+    units = {unit.lower(): size for unit, size in UNITS.items()}
+    if not found or found[2].lower() not in units:
+        return None
+    number = _number(found[1])
+    return None if number is None else float(round(number * units[found[2].lower()]))
+
+
+def _number(text: str) -> float | None:
+    with suppress(ValueError):
+        number = float(text)
+        if 0 <= number < math.inf:
+            return number
+    return None

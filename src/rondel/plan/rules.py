@@ -1,0 +1,154 @@
+"""What makes a plan legal, whoever wrote it: five rules, and for each a sentence.
+
+Every one of the 16 ways to cut the ring is legal; the rules are about stages that are unknown,
+missing, doubled or out of order, and about numbers of copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby, pairwise
+from typing import NamedTuple
+
+from rondel.errors import RondelError
+from rondel.plan.pieces import ALIASES, STAGES, Piece, Written, write
+from rondel.plan.pointing import Place, close_to, listed, nearest, pointed
+from rondel.plan.presets import PRESETS
+
+
+class Fault(NamedTuple):
+    """A rule that is broken, and where."""
+
+    sentence: str
+    piece: int  # as many as there are pieces: behind the last one
+    stage: int | None = None  # of the piece; None: its number of copies
+
+
+def first_fault(pieces: Sequence[Piece]) -> Fault | None:
+    """The first rule that these pieces break, if they break one."""
+    for rule in (_known, _in_order, _counted, _one_update, _divisible):
+        fault = rule(pieces)
+        if fault:
+            return fault
+    return None
+
+
+def refuse(fault: Fault, written: Written) -> RondelError:
+    """The error for a fault in what is written."""
+    return pointed(fault.sentence, written.text, _place(fault, written))
+
+
+def _place(fault: Fault, written: Written) -> Place:
+    if fault.piece == len(written.stages):
+        return len(written.text) + 1, len(written.text) + 2
+    if fault.stage is None:
+        return written.copies[fault.piece]
+    return written.stages[fault.piece][fault.stage]
+
+
+def _known(pieces: Sequence[Piece]) -> Fault | None:
+    alone = [len(piece.stages) for piece in pieces] == [1]
+    for i, piece in enumerate(pieces):
+        for j, stage in enumerate(piece.stages):
+            if stage not in STAGES:
+                return Fault(_unknown(stage, alone), i, j)
+    return None
+
+
+def _unknown(name: str, alone: bool) -> str:
+    if name in ALIASES:  # only from Python: a text's aliases are stages by now
+        stages = ", ".join(map(repr, ALIASES[name]))
+        return f"{name!r} is short for several stages; a Piece names each of them: ({stages})."
+    if name in PRESETS:
+        return f"{name} is a plan of its own and stands alone: it is `{PRESETS[name].text}`."
+    what = "no stage and no plan" if alone else "no stage"
+    names = [*STAGES, *ALIASES, *(PRESETS if alone else ())]
+    near = close_to(name, names)
+    hint = f"did you mean {near}?" if near else f"there are {listed(names, 'and')}."
+    return f"There is {what} named {name!r}; {hint}"
+
+
+def _in_order(pieces: Sequence[Piece]) -> Fault | None:
+    flat = [(i, j, stage) for i, piece in enumerate(pieces) for j, stage in enumerate(piece.stages)]
+    there = [stage for _, _, stage in flat]
+    for at, (i, j, stage) in enumerate(flat):
+        if stage in there[:at]:
+            wrong = f"{stage} is here a second time, and each stage has one place"
+            return Fault(f"{wrong}{_meant(pieces)}", i, j)
+        due = STAGES[at]
+        if stage != due and due in there:
+            wrong = f"{stage} stands before {due}, and the order is {', '.join(STAGES)}"
+            return Fault(f"{wrong}{_meant(pieces)}", i, j)
+        if stage != due:
+            lost = [name for name in STAGES[at : STAGES.index(stage)] if name not in there]
+            return Fault(f"{_missing(lost)} before {stage}{_meant(pieces)}", i, j)
+    if len(flat) < len(STAGES):
+        wrong = f"{_missing(STAGES[len(flat) :])} at the end"
+        return Fault(f"{wrong}{_meant(pieces)}", len(pieces))
+    return None
+
+
+def _missing(stages: Sequence[str]) -> str:
+    return f"{listed(stages, 'and')} {'is' if len(stages) == 1 else 'are'} missing"
+
+
+def _meant(pieces: Sequence[Piece]) -> str:
+    """The plan that was probably meant: each stage once, in order, cut where these pieces are."""
+    first: dict[str, int] = {}
+    for i, piece in enumerate(pieces):
+        for stage in piece.stages:
+            first.setdefault(stage, i)
+    # A missing stage joins the one behind it; those missing at the end are a piece of their own.
+    home, homes = len(pieces), {}
+    for stage in reversed(STAGES):
+        home = homes[stage] = first.get(stage, home)
+    copies = [*(piece.copies for piece in pieces), 1]
+    meant = [Piece(tuple(group), copies[i]) for i, group in groupby(STAGES, homes.__getitem__)]
+    return "." if first_fault(meant) else f"; `{write(meant).text}` would work."
+
+
+def _counted(pieces: Sequence[Piece]) -> Fault | None:
+    for i, piece in enumerate(pieces):
+        if not piece.stages:
+            return Fault("A piece without stages can do nothing; leave it out.", i)
+        if not is_whole(piece.copies) or piece.copies < 1:
+            wrong = f"{piece.copies!r} copies of {piece.name} can't run"
+            return Fault(f"{wrong}: a whole number, 1 or more, would work.", i)
+    return None
+
+
+def is_whole(number: object) -> bool:
+    """Is it a whole number, and not True or False?"""
+    return isinstance(number, int) and not isinstance(number, bool)
+
+
+def _one_update(pieces: Sequence[Piece]) -> Fault | None:
+    last = pieces[-1]
+    if "gradient" in last.stages or last.copies == 1:
+        return None
+    once = [*pieces[:-1], last._replace(copies=1)]
+    joined = [*pieces[:-2], Piece((*pieces[-2].stages, *last.stages), last.copies)]
+    work = [f"`{write(way).text}`" for way in (once, joined) if not first_fault(way)]
+    return Fault(
+        f"{last} apart from gradient would break norms and counters: it takes the mean of all "
+        f"gradients, so there is one of it; {listed(work or [last.name], 'or')} would work.",
+        len(pieces) - 1,
+    )
+
+
+def _divisible(pieces: Sequence[Piece]) -> Fault | None:
+    """Or else what the copies of one piece make could not be dealt out evenly to the next."""
+    for i, (one, two) in enumerate(pairwise(pieces), start=1):
+        if not _divide(one.copies, two.copies):
+            beside = [one.copies, *(piece.copies for piece in pieces[i + 1 : i + 2])]
+            around = range(max(1, two.copies - 99), two.copies + 99)
+            numbers = {1, one.copies, 2 * one.copies, *around}
+            fits = [n for n in numbers if all(_divide(n, other) for other in beside)]
+            near = [two._replace(copies=n) for n in nearest(fits, two.copies, most=2)]
+            wrong = f"{one} can't be dealt out evenly to {two}: one number must divide the other"
+            return Fault(f"{wrong}; {listed(near, 'or')} would work.", i)
+    return None
+
+
+def _divide(one: int, two: int) -> bool:
+    return one % two == 0 or two % one == 0

@@ -1,0 +1,176 @@
+"""From a line of text to a plan.
+
+    plan     = fragment ("|" fragment)*  or  preset ["*" number]
+    fragment = name ("+" name)* ["*" number]
+
+A name is a stage or an alias; the number is of copies of the whole fragment. Blanks mean nothing.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rondel.errors import RondelError
+from rondel.plan.pieces import ALIASES, STAGES, Piece, Written
+from rondel.plan.plan import Plan
+from rondel.plan.pointing import Place, Token, is_word, listed, one_line, pointed, tokens
+from rondel.plan.presets import PRESETS
+from rondel.plan.rules import first_fault, refuse
+
+
+def parse(text: str, lag: int | None = None, free: bool | None = None) -> Plan:
+    """The plan that a text means; `lag` and `free` go before what a preset says of them.
+
+    >>> parse("actor*8 | learner", lag=1)
+    >>> parse("impala*8")
+    """
+    text = one_line(text)
+    words = tokens(text)
+    if not words:
+        return Plan(())  # which says that it is empty
+    name = words[0].text
+    if name in PRESETS and (len(words) == 1 or (words[1].text == "*" and len(words) <= 3)):
+        preset = PRESETS[name]
+        pieces = _scaled(text, name, words[1:])
+        lag = preset.lag if lag is None else lag
+        free = preset.free if free is None else free
+    else:
+        pieces = _read(text, words)
+    return Plan(pieces, 0 if lag is None else lag, bool(free))
+
+
+def _read(text: str, words: list[Token]) -> tuple[Piece, ...]:
+    pieces: list[Piece] = []
+    written = Written(text, [], [])
+    end = Token("", len(text))
+    fragment: list[Token] = []
+    for word in (*words, end):
+        if word is not end and word.text != "|":
+            fragment.append(word)
+            continue
+        piece, stages, copies = _fragment(text, fragment, word)
+        pieces.append(piece)
+        written.stages.append(stages)
+        written.copies.append(copies)
+        fragment = []
+    fault = first_fault(pieces)
+    if fault:
+        raise refuse(fault, written)
+    return tuple(pieces)
+
+
+def _fragment(text: str, words: list[Token], stop: Token) -> tuple[Piece, list[Place], Place]:
+    """The piece that some words mean, with the places of its stages and of its copies.
+
+    `stop` is what stands behind them: a cut, or the end.
+    """
+    star = next((i for i, word in enumerate(words) if word.text == "*"), len(words))
+    ending = (*words, stop)[star]
+    stages: list[str] = []
+    places: list[Place] = []
+    for i, word in enumerate((*words[:star], ending)):
+        if i % 2 == 0:
+            _expect_name(text, word)
+            meaning = ALIASES.get(word.text, (word.text,))
+            stages += meaning
+            places += [word.place] * len(meaning)
+        elif word is not ending:
+            _expect_plus(text, words[i - 1], word)
+    copies, place = _copies(text, words[star:], stop)
+    return Piece(tuple(stages), copies), places, place
+
+
+def _expect_name(text: str, word: Token) -> None:
+    if _number(word) is not None:
+        raise pointed("Copies stand behind what is copied: `actor*4`.", text, word.place)
+    if word.text in ("", "+", "|", "*"):
+        where = f"before `{word.text}`" if word.text else "at the end"
+        work = f"one of {listed((*STAGES, *ALIASES), 'or')} would work"
+        raise pointed(f"A stage is missing {where}; {work}.", text, word.place)
+    if not is_word(word):
+        raise _meaningless(text, word)
+
+
+def _expect_plus(text: str, before: Token, word: Token) -> None:
+    if is_word(word):
+        wrong = f"`+` or `|` is missing between {before.text} and {word.text}"
+        raise pointed(f"{wrong}: `+` keeps them together, `|` cuts.", text, word.place)
+    if word.text != "+":
+        raise _meaningless(text, word)
+
+
+def _copies(text: str, words: list[Token], stop: Token) -> tuple[int, Place]:
+    """The number behind `*`, and its place; 1 where there is none."""
+    if not words:
+        return 1, stop.place
+    if len(words) == 1:
+        raise pointed(
+            "A number of copies is missing behind `*`; `*4` would work.", text, words[0].place
+        )
+    star, given, *more = words
+    number = _number(given)
+    if number is None:
+        wrong = f"{given.text!r} is no number of copies"
+        raise pointed(f"{wrong}: a whole number, 1 or more, would work.", text, given.place)
+    if more:
+        raise _behind_copies(text, number, more[0])
+    return number, (star.start, given.place[1])
+
+
+def _behind_copies(text: str, number: int, word: Token) -> RondelError:
+    if word.text == "+":
+        wrong = f"Copies are of the whole piece, so `*{number}` stands at its end"
+        return pointed(f"{wrong}: `actor+memory*{number}`.", text, word.place)
+    if word.text == "*":
+        return pointed(
+            "This piece's copies are given already; one `*` would work.", text, word.place
+        )
+    if is_word(word):
+        return pointed(f"`|` is missing before {word.text}, to cut there.", text, word.place)
+    return _meaningless(text, word)
+
+
+def _meaningless(text: str, word: Token) -> RondelError:
+    wrong = f"`{word.text}` means nothing in a plan"
+    return pointed(f"{wrong}: `+` joins stages, `|` cuts, `*4` makes copies.", text, word.place)
+
+
+def _number(word: Token) -> int | None:
+    return int(word.text) if re.fullmatch(r"-?[0-9]{1,9}", word.text) else None
+
+
+def _scaled(text: str, name: str, words: list[Token]) -> tuple[Piece, ...]:
+    """A preset's pieces, with the copies asked for."""
+    template = PRESETS[name].text
+    pieces = _read(template, tokens(template))
+    if not words:
+        return pieces
+    asked, place = _copies(text, words, Token("", len(text)))
+    most = max(piece.copies for piece in pieces)
+    if asked < 1:
+        wrong = f"{asked} copies of {name} can't run"
+        raise pointed(f"{wrong}: a whole number, 1 or more, would work.", text, place)
+    if most == 1 and asked > 1:
+        wrong = f"{name} has one copy of each piece, so it is unclear what to copy"
+        raise pointed(f"{wrong}; write it out: `{template}`, with your copies.", text, place)
+    scaled = _scale(pieces, asked)
+    if scaled is None:
+        below = next(n for n in range(asked, 0, -1) if _scale(pieces, n))
+        above = next(n for n in range(asked, asked + most) if _scale(pieces, n))
+        wrong = f"{name} is `{template}`, which does not scale evenly to {asked}"
+        raise pointed(f"{wrong}; {name}*{below} or {name}*{above} would work.", text, place)
+    return scaled
+
+
+def _scale(pieces: tuple[Piece, ...], number: int) -> tuple[Piece, ...] | None:
+    """The rule that `presets` tells; None if it would make parts of a copy."""
+    most = max(piece.copies for piece in pieces)
+    scaled = []
+    for piece in pieces:
+        copies, left = divmod(piece.copies * number, most)
+        if piece.copies == 1 or copies == 0:
+            copies, left = 1, 0
+        if left:
+            return None
+        scaled.append(piece._replace(copies=copies))
+    return tuple(scaled)

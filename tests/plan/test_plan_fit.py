@@ -1,0 +1,179 @@
+"""Which plans fit a run, and what is said of those that don't."""
+
+import pytest
+
+from rondel.errors import RondelError
+from rondel.plan import PRESETS, check, parse
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_fits_a_usual_run(name):
+    check(parse(name), lanes=32, block=8, max_lag=None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "all",
+        "actor*2 | learner",
+        "env*16 | policy+learner",
+        "env*16 | policy*2 | memory*16 | gradient*16 | update",
+        "actor | memory | gradient*7 | update",  # gradient copies split a batch, not lanes
+    ],
+)
+def test_what_splits_evenly_fits(text):
+    check(parse(text), lanes=16, block=8, max_lag=0)
+
+
+@pytest.mark.parametrize(("lag", "max_lag"), [(0, 0), (1, 1), (1, 2), (9, None)])
+def test_a_lag_within_the_bound_fits(lag, max_lag):
+    check(parse("actor*2 | learner", lag=lag), lanes=16, block=8, max_lag=max_lag)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "actor | learner",
+        "central",
+        "a3c",
+        "env | policy | learner",
+        "actor+memory | gradient+update",
+    ],
+)
+def test_free_fits_where_policy_and_update_are_apart(text):
+    check(parse(text, free=True), lanes=32, block=8, max_lag=None)
+
+
+LANES = {
+    "actors that get unequal shares": (
+        "actor*3 | learner",
+        16,
+        8,
+        "actor*3 can't share 16 lanes in blocks of 8 evenly; 1 or 2 copies, or --lanes 24, would "
+        "work.\n"
+        "  actor*3 | learner\n"
+        "  ^^^^^^^",
+    ),
+    "actors that get half a block": (
+        "actor*4 | learner",
+        16,
+        8,
+        "actor*4 has 4 lanes a copy, which is no whole number of blocks of 8; 1 or 2 copies, or "
+        "--block 4, or --lanes 32, would work.\n"
+        "  actor*4 | learner\n"
+        "  ^^^^^^^",
+    ),
+    "environments that get unequal shares": (
+        "env*3 | policy+learner",
+        16,
+        8,
+        "env*3 can't share 16 lanes evenly; 1, 2, 4 or 8 copies, or --lanes 24, would work.\n"
+        "  env*3 | policy+learner\n"
+        "  ^^^^^",
+    ),
+    "a policy beside environments": (
+        "env*8 | policy*4 | learner",
+        16,
+        8,
+        "policy*4 has 4 lanes a copy, which is no whole number of blocks of 8; 1 or 2 copies, or "
+        "--block 4, or --lanes 32, would work.\n"
+        "  env*8 | policy*4 | learner\n"
+        "          ^^^^^^^^",
+    ),
+    "shards that get unequal shares, beside four gradients": (
+        "actor | memory*12 | gradient*4 | update",
+        16,
+        8,
+        "memory*12 can't share 16 lanes evenly; 2, 4, 8 or 16 copies, or --lanes 24, would work.\n"
+        "  actor | memory*12 | gradient*4 | update\n"
+        "          ^^^^^^^^^",
+    ),
+    "a block that does not divide the lanes at all": (
+        "all",
+        12,
+        8,
+        "all has 12 lanes a copy, which is no whole number of blocks of 8; --block 6, or "
+        "--lanes 16, would work.\n"
+        "  all\n"
+        "  ^^^",
+    ),
+    "only one copy has a whole block": (
+        "actor*2 | learner",
+        8,
+        8,
+        "actor*2 has 4 lanes a copy, which is no whole number of blocks of 8; 1 copy, or "
+        "--block 4, or --lanes 16, would work.\n"
+        "  actor*2 | learner\n"
+        "  ^^^^^^^",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "lanes", "block", "message"), LANES.values(), ids=LANES)
+def test_lanes_that_can_not_be_shared(text, lanes, block, message):
+    with pytest.raises(RondelError) as caught:
+        check(parse(text), lanes=lanes, block=block, max_lag=0)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("text", "lanes", "block"),
+    [
+        ("actor*2 | learner", 16, 8),
+        ("actor*4 | learner", 16, 4),
+        ("actor*3 | learner", 24, 8),
+        ("env*8 | policy*4 | learner", 32, 8),
+        ("actor | memory*8 | gradient*4 | update", 16, 8),
+        ("all", 12, 6),
+    ],
+)
+def test_what_is_said_to_work_works(text, lanes, block):
+    check(parse(text), lanes=lanes, block=block, max_lag=0)
+
+
+@pytest.mark.parametrize(
+    ("lag", "max_lag", "message"),
+    [
+        (
+            1,
+            0,
+            "ppo learns from what the newest policy did, so its weights may be at most 0 rounds "
+            "old, and the plan's lag is 1; --lag 0, or an algorithm that corrects for it, would "
+            "work.",
+        ),
+        (
+            3,
+            1,
+            "ppo corrects for weights that are a little old, not for any, so its weights may be at "
+            "most 1 round old, and the plan's lag is 3; --lag 1, or an algorithm that corrects for "
+            "it, would work.",
+        ),
+    ],
+)
+def test_a_lag_beyond_the_bound(lag, max_lag, message):
+    plan = parse("actor*2 | learner", lag=lag)
+    with pytest.raises(RondelError) as caught:
+        check(plan, lanes=16, block=8, max_lag=max_lag, algorithm="ppo")
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("text", "piece", "cut"),
+    [
+        ("all", "all", "actor | learner"),
+        ("all*2", "all", "actor*2 | learner"),
+        ("env*4 | policy+learner", "policy+learner", "env*4 | policy | learner"),
+        ("env*4 | policy+learner*2", "policy+learner", "env*4 | policy*2 | learner"),
+    ],
+)
+def test_free_where_nothing_can_overlap(text, piece, cut):
+    with pytest.raises(RondelError) as caught:
+        check(parse(text, free=True), lanes=16, block=8, max_lag=None)
+    sentence, shown, carets = str(caught.value).split("\n")
+    assert sentence == (
+        f"--free has nothing to overlap here: {piece} acts and updates, one after the other; "
+        f"`{cut}`, or this plan without --free, would work."
+    )
+    assert shown == f"  {text}"
+    assert shown[carets.index("^") :].startswith(piece)
+    check(parse(cut, free=True), lanes=16, block=8, max_lag=None)

@@ -258,9 +258,8 @@ so there is one of it; `actor | memory | gradient*2 | update` or \
                                       ^^""",
     "copies of an update apart, that can't be joined": """
 update*3 apart from gradient would break norms and counters: it takes the mean of all gradients, \
-so there is one of it; `actor*2 | memory | gradient*2 | update` or \
-`actor*2 | memory | gradient+update*3` would work.
-  actor*2 | memory | gradient*2 | update*3
+so there is one of it; `actor | memory*2 | gradient*2 | update` would work.
+  actor | memory*2 | gradient*2 | update*3
                                         ^^""",
     "a preset that can't be scaled": """
 anakin has one copy of each piece, so it is unclear what to copy; write it out: `all`, with your \

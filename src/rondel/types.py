@@ -66,10 +66,14 @@ class HostEnv(Protocol):
 
 
 class HostWorld(NamedTuple):
-    """Where host environments come from: `make(b)` gives b lanes of it."""
+    """Where host environments come from.
+
+    `make(b, first_lane)` gives b lanes of it, which are lanes first_lane, first_lane + 1, … of the
+    run. That place is for messages; what happens in a lane depends on its seed alone.
+    """
 
     spec: EnvSpec
-    make: Callable[[int], HostEnv]
+    make: Callable[[int, int], HostEnv]
 
 
 class Trajectory(NamedTuple):

@@ -184,4 +184,4 @@ def test_a_broken_host_world():
             pass
 
     with pytest.raises(RondelError, match=r"reset\(\) of mine:broken returned a str"):
-        check(HostWorld(SPEC, lambda b: Host()))
+        check(HostWorld(SPEC, lambda b, first_lane: Host()))

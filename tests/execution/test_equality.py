@@ -13,10 +13,12 @@ from execution import toy
 from rondel.algorithms import dqn, ppo
 from rondel.algorithms.wrappers import with_observation_normalisation, with_reward_scaling
 from rondel.envs import make
-from rondel.execution.fragment import STAGES
-from rondel.execution.keys import Purpose, key_of, per_lane
-from rondel.execution.ring import Limits, Ring, rounds
+from rondel.execution.keys import key_of, per_lane
+from rondel.execution.loop import Limits, rounds
+from rondel.execution.ring import Ring
+from rondel.execution.seeds import Purpose
 from rondel.execution.task import Task
+from rondel.plan import STAGES, Piece, Plan, parse
 
 LANES, BLOCK, SEED = 16, 8, 3
 ENV = make("CartPole-v1")
@@ -59,7 +61,7 @@ def run(ring: Ring, steps: int = 2_500, at_a_time: int | None = None) -> dict[st
     """Everything that a run is after so many steps, and what it reported."""
     reports = list(rounds(ring, Limits(steps), at_a_time))
     returns = np.concatenate([report.returns for report in reports])
-    tree = ring.tree() | {"memory": ring.memory.memory, "returns": returns}
+    tree = ring.tree() | {"memory": ring.stored(), "returns": returns}
     return jax.tree.map(np.asarray, tree | {"counts": [ring.round, ring.steps]})
 
 
@@ -70,16 +72,27 @@ def assert_equal(one: Any, two: Any) -> None:
         jax.tree.map(np.testing.assert_array_equal, one[name], two[name])
 
 
-def cuts() -> list[list[tuple[str, ...]]]:
-    """All ways to cut the ring behind the policy."""
-    actor, rest = STAGES[:2], STAGES[2:]
+def cuts() -> list[Plan]:
+    """All 16 ways to cut the ring."""
     ways = []
-    for cut in product((False, True), repeat=3):
-        pieces = [list(actor)]
-        for stage, apart in zip(rest, cut, strict=True):
+    for cut in product((False, True), repeat=4):
+        pieces = [[STAGES[0]]]
+        for stage, apart in zip(STAGES[1:], cut, strict=True):
             pieces.append([stage]) if apart else pieces[-1].append(stage)
-        ways.append([tuple(piece) for piece in pieces])
+        ways.append(Plan(tuple(Piece(tuple(piece)) for piece in pieces)))
     return ways
+
+
+# copies of env and policy split the lanes: that changes nothing
+COPIED = (
+    "actor*2 | learner",
+    "actor*2 | memory | gradient | update",
+    "env*2 | policy+learner",
+    "env*16 | policy | learner",
+    "env*4 | policy*2 | learner",
+    "env | policy*2 | learner",
+    "env*2 | policy*2 | memory+gradient | update",
+)
 
 
 @pytest.fixture(scope="module", params=ALGORITHMS)
@@ -92,12 +105,10 @@ def reference(request: Any) -> tuple[str, dict[str, Any]]:
     return request.param, result
 
 
-@pytest.mark.parametrize("cut", cuts(), ids=lambda cut: "|".join("+".join(p) for p in cut))
-def test_a_cut_ring_equals_the_fused_one(reference: Any, cut: Any) -> None:
+@pytest.mark.parametrize("plan", [*cuts()[1:], *map(parse, COPIED)], ids=str)
+def test_a_cut_ring_equals_the_fused_one(reference: Any, plan: Plan) -> None:
     name, expected = reference
-    ring = Ring(task(name), cut)
-    ring.fused = False
-    assert_equal(run(ring), expected)
+    assert_equal(run(Ring(task(name), plan)), expected)
 
 
 def test_a_host_loop_equals_the_fused_ring(reference: Any) -> None:
@@ -125,7 +136,7 @@ def test_a_run_that_goes_on_equals_one_that_never_stopped(reference: Any) -> Non
     name, expected = reference
     ring = Ring(task(name))
     run(ring, steps=1_000)
-    saved = jax.tree.map(np.array, (ring.tree(), ring.memory.memory))
+    saved = jax.tree.map(np.array, (ring.tree(), ring.stored()))
     other = Ring(task(name))
     other.restore(*jax.tree.map(jax.numpy.array, saved), ring.round, ring.steps)
     result = run(other)
@@ -135,10 +146,9 @@ def test_a_run_that_goes_on_equals_one_that_never_stopped(reference: Any) -> Non
 
 def test_a_lane_does_not_depend_on_the_others() -> None:
     """The first block of 8 lanes acts the same with 8 more lanes beside it."""
-    weights_of = Ring(task("toy")).update.acting
-    few = Ring(task("toy")._replace(lanes=8))
-    many = Ring(task("toy"))
-    weights = weights_of()
+    few = Ring(task("toy")._replace(lanes=8), parse("actor | learner"))
+    many = Ring(task("toy"), parse("actor | learner"))
+    weights = many.acting()
     for round in range(4):
-        made, more = few.policy.produce(weights, round), many.policy.produce(weights, round)
+        made, more = (ring.policy[0].call("produce", weights, round) for ring in (few, many))
         jax.tree.map(lambda x, y: np.testing.assert_array_equal(x, y[:8]), made, more)

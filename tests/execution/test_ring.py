@@ -10,9 +10,10 @@ import pytest
 
 from execution import toy
 from execution.test_equality import ENV, LANES, SEED, assert_equal, run, task
-from rondel.errors import RondelError
-from rondel.execution.keys import Purpose, key_of, per_lane
-from rondel.execution.ring import Limits, NotFinite, Ring, met, next_pace, rounds
+from rondel.execution.keys import key_of, per_lane
+from rondel.execution.loop import Limits, NotFinite, met, next_pace, rounds
+from rondel.execution.ring import Ring
+from rondel.execution.seeds import Purpose
 from rondel.types import HostWorld
 
 
@@ -47,17 +48,17 @@ class Reusing(toy.HostTwin):
 def test_a_host_environment_may_reuse_its_arrays() -> None:
     keys = per_lane(key_of(SEED, Purpose.ENV), np.arange(LANES))
     fresh = run(Ring(task("dqn", toy.host_twin(ENV, keys))), steps=600)
-    world = HostWorld(ENV.spec, lambda lanes: Reusing(ENV, keys))
+    world = HostWorld(ENV.spec, lambda b, first: Reusing(ENV, keys[first : first + b]))
     assert_equal(run(Ring(task("dqn", world)), steps=600), fresh)
 
 
 def test_no_report_of_a_call_that_ends_in_nan_is_seen() -> None:
     """Else the state, which is past them all, could be saved as a good one."""
     ring = Ring(task("ppo"))
-    params = jax.tree.map(lambda x: x * np.nan, ring.update.learner.inner.inner.params)
-    inner = ring.update.learner.inner
-    broken = inner._replace(inner=inner.inner._replace(params=params))
-    ring.update.learner = ring.update.learner._replace(inner=broken)
+    learner = ring.learner()
+    params = jax.tree.map(lambda x: x * np.nan, learner.inner.inner.params)
+    broken = learner.inner._replace(inner=learner.inner.inner._replace(params=params))
+    ring.update[0].call("restore", {"learner": learner._replace(inner=broken)})
     with pytest.raises(NotFinite, match="is nan"):
         next(rounds(ring, Limits(10_000), at_a_time=8))
 
@@ -78,8 +79,3 @@ def test_means_are_those_of_the_round_that_they_are_reported_with() -> None:
             assert report.return_mean == pytest.approx(np.mean(window), rel=1e-5)
         else:
             assert report.return_mean is None
-
-
-def test_a_cut_that_does_not_exist_yet_is_refused() -> None:
-    with pytest.raises(RondelError, match="between env and policy"):
-        Ring(task("ppo"), [("env",), ("policy", "memory", "gradient", "update")])

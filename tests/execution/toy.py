@@ -128,4 +128,4 @@ class HostTwin:
 
 def host_twin(env: Any, keys: Any) -> HostWorld:
     """The same environment, met as a stranger: it starts from `keys` whatever the seeds."""
-    return HostWorld(env.spec, lambda lanes: HostTwin(env, keys))
+    return HostWorld(env.spec, lambda b, first: HostTwin(env, keys[first : first + b]))

@@ -36,7 +36,7 @@ def check(env: Env | HostWorld) -> None:
 
 def _check_host(world: HostWorld) -> None:
     spec, random = world.spec, np.random.default_rng(0)
-    host = world.make(1)
+    host = world.make(1, 0)
     try:
         # a raw Gymnasium environment shows what its adapter would only stumble over
         for raw in getattr(host, "envs", []):

@@ -11,9 +11,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from rondel.execution.keys import Purpose, key_of, per_lane, per_step_and_lane
+from rondel.execution.keys import key_of, per_lane, per_step_and_lane
+from rondel.execution.seeds import Purpose
 from rondel.execution.task import Task, blocked, time_major
-from rondel.types import Algorithm, Array, Step, Trajectory, Tree
+from rondel.spaces import zeros
+from rondel.types import Algorithm, Array, Env, Step, Trajectory, Tree
 
 
 class Row(NamedTuple):
@@ -139,7 +141,7 @@ def finish(
 _FIELDS = ("action", "reward", "terminated", "truncated", "valid", "extras")
 
 
-def row_like(task: Task, weights: Tree, step: Step, lane: Array) -> Row:
+def row_like(task: Task, lane: Array) -> Row:
     """Shapes and types of the row that a step leaves behind."""
 
     def one_row(weights: Tree, step: Step, lane: Array) -> Row:
@@ -154,27 +156,58 @@ def row_like(task: Task, weights: Tree, step: Step, lane: Array) -> Row:
         )
         return row_of(step, action, extras, carry, step)
 
-    return jax.eval_shape(one_row, weights, step, lane)
+    return jax.eval_shape(one_row, weights_like(task), step_like(task, lane.shape[0]), lane)
 
 
-def first_lanes(task: Task, weights: Tree, step: Step, lane: Array) -> Lanes:
+def step_like(task: Task, lanes: int) -> Step:
+    """Shapes and types of what the environment says of so many lanes."""
+    if isinstance(task.env, Env):
+        keys = jax.eval_shape(lambda: per_lane(key_of(0, Purpose.ENV), jnp.arange(lanes)))
+        return jax.eval_shape(task.env.init, keys)[1]
+    obs = zeros(task.env.spec.observation, lanes)
+
+    def like() -> Step:
+        real, flag = jnp.zeros(lanes), jnp.zeros(lanes, bool)
+        length = jnp.zeros(lanes, jnp.int32)
+        return Step(jax.tree.map(jnp.asarray, obs), real, flag, flag, flag, real, length)
+
+    return jax.eval_shape(like)
+
+
+def weights_like(task: Task) -> Tree:
+    """Shapes and types of what the policy acts with."""
+    algorithm = task.algorithm
+    return jax.eval_shape(lambda: algorithm.acting(algorithm.init(key_of(0, Purpose.INIT))))
+
+
+def outcome_like(task: Task) -> Outcome:
+    """Shapes and types of what a round's steps give, in all lanes."""
+
+    def like() -> Outcome:
+        real = jnp.zeros((task.lanes, task.algorithm.rollout))
+        return Outcome(real > 0, real, real.astype(jnp.int32), real > 0)
+
+    return jax.eval_shape(like)
+
+
+def first_lanes(task: Task, lane: Array) -> Lanes:
     """The policy's lanes before round 0: new carries, and a tail of rows that don't count."""
     shape = (lane.shape[0], task.algorithm.overlap)
-    like = row_like(task, weights, step, lane)
+    like = row_like(task, lane)
     tail = jax.tree.map(lambda x: jnp.zeros((*shape, *x.shape[1:]), x.dtype), like)
     return Lanes(task.algorithm.carry(lane), tail)
 
 
-def items_like(task: Task, weights: Tree, step: Step, lane: Array) -> Tree:
-    """Shapes and types of a round's items [b, ...]."""
+def produced_like(task: Task, lanes: int) -> tuple[Tree, Tree]:
+    """Shapes and types of a round's items and summary [lanes, ...]."""
 
-    def one_round(weights: Tree, step: Step, lane: Array) -> Tree:
-        lanes = first_lanes(task, weights, step, lane)
-        like = row_like(task, weights, step, lane)
+    def one_round(weights: Tree, step: Step, lane: Array) -> tuple[Tree, Tree]:
+        like = row_like(task, lane)
         rows = jax.tree.map(lambda x: jnp.zeros((task.algorithm.rollout, *x.shape), x.dtype), like)
-        return finish_blocks(task, weights, lanes.tail, rows, step, lane)[0]
+        return finish_blocks(task, weights, first_lanes(task, lane).tail, rows, step, lane)[:2]
 
-    return jax.eval_shape(one_round, weights, step, lane)
+    lane = jax.eval_shape(lambda: jnp.arange(lanes, dtype=jnp.int32))
+    return jax.eval_shape(one_round, weights_like(task), step_like(task, lanes), lane)
 
 
 def roll(

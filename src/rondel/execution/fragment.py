@@ -1,59 +1,76 @@
 """A fragment: neighbouring stages of the ring in one place, with their states.
 
 A fragment answers the few requests that the loop makes. Each request is one XLA program, but for
-`produce` over a host environment, which is a Python loop around one.
+`produce` over environments that are not in the same program, which is a Python loop around one.
+What the next request to the same fragment needs stays inside it: then None is handed out.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections import deque
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from rondel.errors import RondelError
 from rondel.execution import experience, fused, learning
 from rondel.execution.episodes import Recent
-from rondel.execution.experience import Lanes, Produced
-from rondel.execution.keys import Purpose, lane_seeds
-from rondel.execution.task import Task, to_device
-from rondel.types import Env, HostEnv, Step, Tree
+from rondel.execution.experience import Lanes, Row
+from rondel.execution.hosted import Direct, HostedLanes, Link
+from rondel.execution.layout import WHOLE, Group, Share, groups, phases
+from rondel.execution.learning import Contribution
+from rondel.execution.task import Task, to_device, with_keys, without_keys
+from rondel.plan import Plan
+from rondel.types import Env, Step, Tree
 
-STAGES = ("env", "policy", "memory", "gradient", "update")
+# How many results a request has, where it is more than one: each can go another way.
+RESULTS = {"produce": 3, "gradient": 2}
 
 
 class Fragment:
-    """The states of some stages, and what can be asked of them."""
+    """One copy of a piece of the plan: the states of its stages, and what can be asked of them."""
 
-    def __init__(self, task: Task, stages: Collection[str] = STAGES) -> None:
-        self.task = task
-        self.stages = tuple(stages)
+    def __init__(self, task: Task, plan: Plan, piece: int, copy: int) -> None:
+        self.task, self.plan = task, plan
+        self.stages = plan.pieces[piece].stages
+        self.copy, self.copies = copy, plan.pieces[piece].copies
         self.seed = np.uint32(task.seed)
-        self.lane: Tree = np.arange(task.lanes, dtype=np.int32)
+        self.part = (copy, self.copies)
         self.learner: Tree = ()
         self.memory: Tree = ()
         self.env: Tree = ()
         self.step: Tree = None  # a Step, once the environment has started
-        self.lanes: Tree = None  # Lanes, once the policy has
-        self.host: HostEnv | None = None
+        self.lanes: Tree = ()  # Lanes, where the policy is
+        self.links: dict[int, Link] = {}  # to env copies, where these are not in the same program
+        self._hosted: HostedLanes | None = None
+        self._made: deque[Tree] = deque()  # items that wait for `add`
         self._ticket: Tree = ()
+        self._contribution: Contribution | None = None
         self._jit()
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
 
     def _jit(self) -> None:
-        task, algorithm = self.task, self.task.algorithm
+        task, algorithm, part = self.task, self.task.algorithm, self.part
         # Only memory is donated: everything else may have been handed out.
         self._roll = jax.jit(partial(experience.roll, task))
         self._begin = jax.jit(partial(experience.begin, task))
         self._keys = jax.jit(lambda *at: jax.random.key_data(experience.act_keys(task, *at)))
         self._act = jax.jit(partial(experience.act_blocks, task))
         self._finish = jax.jit(partial(experience.finish_blocks, task))
-        self._add = jax.jit(partial(learning.add, task), donate_argnums=1)
-        self._draw = jax.jit(partial(learning.draw, task))
+        self._add = jax.jit(partial(learning.add, task, part=part), donate_argnums=1)
+        self._draw = jax.jit(partial(learning.draw, task, part=part))
         self._rank = jax.jit(algorithm.memory.rank, donate_argnums=0)
-        self._gradient = jax.jit(partial(learning.gradient, task))
+        self._gradient = jax.jit(partial(learning.gradient, task, part=part))
+        self._together = jax.jit(learning.together)
         self._learn = jax.jit(partial(learning.learn, task), donate_argnums=2)
         self._acting = jax.jit(algorithm.acting)
         self._learning = jax.jit(algorithm.learning)
@@ -61,62 +78,101 @@ class Fragment:
         self._update = jax.jit(algorithm.update)
         self._advance = fused.program(task)
 
-    # env
+    def _start(self) -> None:
+        """The state of each stage before round 0, but for environments elsewhere."""
+        task, plan = self.task, self.plan
+        lanes = task.lanes // self.copies
+        first = self.copy * lanes
+        self.lane: Tree = np.arange(first, first + lanes, dtype=np.int32)
+        if "update" in self.stages:
+            self.learner = jax.jit(partial(learning.init, task))(self.seed)
+        if "policy" in self.stages:
+            self.lanes = jax.jit(partial(experience.first_lanes, task))(self.lane)
+            self.phases = phases(plan, task.lanes, task.block, self.copy)
+        if "memory" in self.stages:
+            self._start_memory(experience.produced_like(task, lanes)[0])
+        if "env" in self.stages and not isinstance(task.env, Env):
+            mine = groups(plan, task.lanes, task.block, self.copy)
+            self._hosted = HostedLanes(task.env, task.seed, mine)
+            self.links = {self.copy: Direct(self._hosted)}
 
-    def start_env(self, again: int = 0) -> Step:
+    def _start_memory(self, items_like: Tree) -> None:
+        def init() -> Tree:
+            return self.task.algorithm.memory.init(items_like, self.copies)
+
+        held = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(init)))
+        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if held > there:
+            raise RondelError(
+                f"Memory would take {held / 2**30:.1f} GiB, but this machine has "
+                f"{there / 2**30:.1f}: a smaller capacity, rollout or number of lanes would fit."
+            )
+        self.memory = jax.jit(init)()
+
+    def connect(self, links: Mapping[int, Link]) -> None:
+        """Use these lines to env copies elsewhere."""
+        self.links = dict(links)
+
+    # env and policy
+
+    def begin(self, again: int = 0) -> None:
         """Begin an episode in every lane; host lanes begin others for each number `again`."""
-        task = self.task
-        if isinstance(task.env, Env):
-            self.env, self.step = jax.jit(partial(experience.first_step, task))(
-                self.seed, self.lane
-            )
+        if self.links:
+            for phase in self.phases:
+                for group in phase:
+                    self.links[group.env].reset(group.first_lane, again)
+            self.step = joined([self._take(phase) for phase in self.phases])
         else:
-            self.host = self.host or task.env.make(task.lanes)
-            seeds = lane_seeds(task.seed, Purpose.ENV, task.lanes, again)
-            self.step = to_device(self.host.reset(seeds))
-        return self.step
+            start = jax.jit(partial(experience.first_step, self.task))
+            self.env, self.step = start(self.seed, self.lane)
 
-    # policy
-
-    def start_policy(self, weights: Tree, step: Step) -> Tree:
-        """New lanes; returns what the items of a round will look like."""
-        task = self.task
-        self.lanes = jax.jit(partial(experience.first_lanes, task))(weights, step, self.lane)
-        return experience.items_like(task, weights, step, self.lane)
-
-    def produce(self, weights: Tree, round: int) -> Produced:
-        """A round's experience with these weights."""
-        if self.host is not None:
-            return self._produce_on_host(self.host, weights, round)
-        self.env, self.step, self.lanes, produced = self._roll(
-            self.seed, weights, self.env, self.step, self.lanes, self.lane, round
-        )
-        return produced
-
-    def _produce_on_host(self, env: HostEnv, weights: Tree, round: int) -> Produced:
-        step, carry = self.step, self._begin(self.seed, weights, self.lanes.carry, round, self.lane)
-        keys = np.asarray(self._keys(self.seed, round, self.lane))
-        rows, outcomes = [], []
-        for t in range(self.task.algorithm.rollout):
-            action, after, extras, carry = self._act(
-                weights, carry, step.obs, step.first, keys[t], self.lane
+    def produce(self, weights: Tree, round: int) -> tuple[Tree, Tree, Tree]:
+        """A round's experience with these weights: (items, summary, outcome)."""
+        if self.links:
+            items, summary, outcome = self._produce_by_links(weights, round)
+        else:
+            self.env, self.step, self.lanes, (items, summary, outcome) = self._roll(
+                self.seed, weights, self.env, self.step, self.lanes, self.lane, round
             )
-            next_step = to_device(env.step(np.asarray(action)))
-            rows.append(experience.row_of(step, action, extras, carry, next_step))
-            outcomes.append(experience.outcome_of(next_step))
-            step, carry = next_step, after
-        stacked = stack(rows)
-        self._refuse_non_finite(stacked)
-        items, summary, tail = self._finish(weights, self.lanes.tail, stacked, step, self.lane)
-        self.step, self.lanes = step, Lanes(carry, tail)
-        return Produced(items, summary, jax.tree.map(np.transpose, stack(outcomes)))
+        if "memory" not in self.stages:
+            return items, summary, outcome
+        self._made.append(items)
+        return None, summary, outcome
 
-    def _refuse_non_finite(self, rows: experience.Row) -> None:
+    def _produce_by_links(self, weights: Tree, round: int) -> tuple[Tree, Tree, Tree]:
+        """While the environments of one phase step, the policy acts for the other."""
+        begun = self._begin(self.seed, weights, self.lanes.carry, round, self.lane)
+        keys = np.asarray(self._keys(self.seed, round, self.lane))
+        halves = [_Half(phase, self, begun, keys) for phase in self.phases]
+        for t in range(self.task.algorithm.rollout):
+            for half in halves:
+                half.act(weights, t)
+        for half in halves:
+            half.see()
+        rows = joined([stack(half.rows) for half in halves], axis=1)
+        outcome = joined([stack(half.outcomes) for half in halves], axis=1)
+        self._refuse_non_finite(rows)
+        step = joined([half.step for half in halves])
+        items, summary, tail = self._finish(weights, self.lanes.tail, rows, step, self.lane)
+        self.step, self.lanes = step, Lanes(joined([half.carry for half in halves]), tail)
+        return items, summary, jax.tree.map(np.transpose, outcome)
+
+    def _ask(self, phase: tuple[Group, ...], action: np.ndarray) -> None:
+        base = phase[0].first_lane
+        for group in phase:
+            here = group.first_lane - base
+            self.links[group.env].step(group.first_lane, action[here : here + group.lanes])
+
+    def _take(self, phase: tuple[Group, ...]) -> Step:
+        steps = [self.links[group.env].take(group.first_lane) for group in phase]
+        return to_device(steps[0]) if len(steps) == 1 else joined(steps)
+
+    def _refuse_non_finite(self, rows: Row) -> None:
         """Name an environment that gives NaN: in a loss it would pass for the learner's."""
         for name, tree in (("observations", rows.obs), ("rewards", rows.reward)):
             for leaf in jax.tree.leaves(tree):
                 if np.issubdtype(leaf.dtype, np.floating) and not np.isfinite(leaf).all():
-                    lane = int(np.argwhere(~np.isfinite(leaf))[0][1])
+                    lane = int(self.lane[np.argwhere(~np.isfinite(leaf))[0][1]])
                     raise RondelError(
                         f"{self.task.env.spec.id} gave {name} that are not finite, in lane {lane}: "
                         "an environment must give numbers."
@@ -124,51 +180,47 @@ class Fragment:
 
     # memory
 
-    def start_memory(self, items_like: Tree) -> None:
-        """An empty memory for such items."""
-        init = self.task.algorithm.memory.init
-        like = jax.eval_shape(lambda: init(items_like, 1))
-        held = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(like))
-        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        if held > there:
-            raise RondelError(
-                f"Memory would take {held / 2**30:.1f} GiB, but this machine has "
-                f"{there / 2**30:.1f}: a smaller capacity, rollout or number of lanes would fit."
-            )
-        self.memory = jax.jit(lambda: init(items_like, 1))()
-
-    def add(self, items: Tree, round: int) -> None:
-        """Put a round's items into memory."""
-        self.memory = self._add(self.seed, self.memory, items, round)
+    def add(self, round: int, share: Share = WHOLE, *items: Tree) -> None:
+        """Put a round's items into memory: those handed over, or those that were made here."""
+        mine = taken(share, items) if items else self._made.popleft()
+        self.memory = self._add(self.seed, self.memory, mine, round)
 
     def draw(self, round: int, j: int) -> Tree:
         """The j-th batch of the round; its ticket stays here."""
         batch, self._ticket = self._draw(self.seed, self.memory, round, j)
         return batch
 
-    def rank(self, feedback: Tree) -> None:
+    def rank(self, share: Share, *feedback: Tree) -> None:
         """What the learner found about the batch drawn last."""
-        self.memory = self._rank(self.memory, self._ticket, feedback)
+        self.memory = self._rank(self.memory, self._ticket, taken(share, feedback))
 
     # gradient
 
-    def gradient(self, variables: Tree, batch: Tree, round: int, j: int) -> Any:
-        """(grads, weight, feedback, metrics) of a batch."""
-        return self._gradient(self.seed, variables, batch, round, j)
+    def gradient(
+        self, round: int, j: int, variables: Tree = None, share: Share = WHOLE, *batches: Tree
+    ) -> tuple[Tree, Contribution | None]:
+        """(feedback, contribution) of the j-th batch; what is not handed over is made here."""
+        batch = taken(share, batches) if batches else self.draw(round, j)
+        variables = self.learning() if variables is None else variables
+        feedback, contribution = self._gradient(self.seed, variables, batch, round, j)
+        if "memory" in self.stages:
+            self.memory = self._rank(self.memory, self._ticket, feedback)
+            feedback = None
+        if "update" in self.stages and self.copies == 1:
+            self._contribution, contribution = contribution, None
+        return feedback, contribution
 
     # update
 
-    def start_update(self) -> None:
-        """The learner's first state."""
-        self.learner = jax.jit(partial(learning.init, self.task))(self.seed)
-
-    def absorb(self, summary: Tree) -> None:
+    def absorb(self, *summaries: Tree) -> None:
         """What the round's lanes report to the learner."""
-        self.learner = self._absorb(self.learner, summary)
+        self.learner = self._absorb(self.learner, joined(summaries))
 
-    def update(self, grads: Tree) -> None:
-        """One step of the optimiser."""
+    def update(self, *contributions: Contribution) -> dict[str, Any]:
+        """One step of the optimiser, by the mean of all copies' gradients -> its metrics."""
+        grads, metrics = self._together(contributions or (self._contribution,))
         self.learner = self._update(self.learner, grads)
+        return metrics
 
     def learning(self) -> Tree:
         """What a gradient needs to know of the learner."""
@@ -201,10 +253,103 @@ class Fragment:
         reports = jax.tree.map(np.asarray, reports)
         return recent, [jax.tree.map(lambda x, i=i: x[i], reports) for i in range(int(n))]
 
+    # all that it is
+
+    def snapshot(self, *names: str) -> dict[str, Tree]:
+        """The states of its stages by name, keys as plain numbers; all of them if none is named."""
+        parts: dict[str, Tree] = {}
+        if "update" in self.stages:
+            parts["learner"] = self.learner
+        if "policy" in self.stages:
+            parts |= {"lanes": self.lanes, "step": self.step, "made": tuple(self._made)}
+        if "env" in self.stages and not self.links:
+            parts["env"] = self.env
+        if "memory" in self.stages:
+            parts["memory"] = self.memory
+        return {k: without_keys(v) for k, v in parts.items() if not names or k in names}
+
+    def restore(self, parts: dict[str, Tree]) -> None:
+        """Go on from what `snapshot` once gave, or from some of it."""
+        made = parts.pop("made", ())
+        self._made = deque(made if "memory" in self.stages else ())
+        for name, tree in parts.items():
+            setattr(self, name, with_keys(getattr(self, name), jax.tree.map(jnp.array, tree)))
+
+    def begin_again(self, again: int) -> None:
+        """Begin new episodes: what the lanes saw last does not lead to what they see now."""
+        self.begin(again)
+        gone = self.lanes.tail._replace(valid=jnp.zeros_like(self.lanes.tail.valid))
+        self.lanes = self.lanes._replace(tail=gone)
+
     def close(self) -> None:
-        """Free what the environment holds."""
-        if self.host is not None:
-            self.host.close()
+        """Free what the environments hold."""
+        if self._hosted is not None:
+            self._hosted.close()
+
+
+class _Half:
+    """A phase of a round: some lanes, and what they have been through so far."""
+
+    def __init__(
+        self, phase: tuple[Group, ...], fragment: Fragment, carry: Tree, keys: Any
+    ) -> None:
+        self.phase, self.fragment = phase, fragment
+        begin = phase[0].first_lane - int(fragment.lane[0])
+        here = slice(begin, begin + sum(group.lanes for group in phase))
+        whole = here == slice(0, len(fragment.lane))
+        self.lane, self.keys = fragment.lane[here], keys[:, here]
+        self.carry, self.step = (
+            tree if whole else jax.tree.map(lambda x: x[here], tree)
+            for tree in (carry, fragment.step)
+        )
+        self.rows: list[Row] = []
+        self.outcomes: list[experience.Outcome] = []
+        self._asked: Any = None
+
+    def act(self, weights: Tree, t: int) -> None:
+        """Take the answer to the last action, if there was one, and ask for a step by the next."""
+        self.see()
+        action, after, extras, carry = self.fragment._act(
+            weights, self.carry, self.step.obs, self.step.first, self.keys[t], self.lane
+        )
+        self.fragment._ask(self.phase, np.asarray(action))
+        self._asked = (action, extras, carry)
+        self.carry = after
+
+    def see(self) -> None:
+        """Take the answer to what was asked for."""
+        if self._asked is None:
+            return
+        step = self.fragment._take(self.phase)
+        action, extras, carry = self._asked
+        self.rows.append(experience.row_of(self.step, action, extras, carry, step))
+        self.outcomes.append(experience.outcome_of(step))
+        self.step, self._asked = step, None
+
+
+def taken(share: Share, parts: tuple[Tree, ...]) -> Tree:
+    """Someone's share of what several copies made [b, ...]."""
+    nth, of = share
+    whole = joined(parts)
+    if of == 1:
+        return whole
+
+    def cut(x: Any) -> Any:
+        size = x.shape[0] // of
+        return x[nth * size : (nth + 1) * size]
+
+    return jax.tree.map(cut, whole)
+
+
+def joined(trees: Any, axis: int = 0) -> Tree:
+    """Trees of one shape, one behind the other along an axis."""
+
+    def join(*xs: Any) -> Any:
+        if all(isinstance(x, np.ndarray) for x in xs):
+            return np.concatenate(xs, axis)
+        return jnp.concatenate(xs, axis)
+
+    return trees[0] if len(trees) == 1 else jax.tree.map(join, *trees)
 
 
 def stack(trees: list[Any]) -> Any:

@@ -1,220 +1,155 @@
-"""The ring of a run: its five stages, wherever they are, and the loop that drives them."""
+"""The ring of a run: its five stages, wherever they are, and all that it is."""
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections import deque
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
-from rondel.errors import RondelError
-from rondel.execution import episodes, fused
+from rondel.execution import episodes, experience
+from rondel.execution.backend import Backend
+from rondel.execution.backends.inline import Inline
 from rondel.execution.episodes import Recent
-from rondel.execution.fragment import STAGES, Fragment
-from rondel.execution.task import Task
+from rondel.execution.fragment import joined, taken
+from rondel.execution.layout import Group, Share, groups
+from rondel.execution.task import Task, without_keys
+from rondel.plan import STAGES, Plan, parse
 from rondel.types import Env, Tree
 
-_SECONDS_PER_CALL = 0.2  # a fused program comes back about this often, to be seen and stopped
+WHOLE = parse("all")
 
 
-class Report(NamedTuple):
-    """What a round did."""
+class Made(NamedTuple):
+    """A round's experience on its way, or one policy copy's part of it: promises in copy order."""
 
-    round: int
-    steps: int  # so far: transitions, without the steps that only reset
-    episodes: int  # so far
-    returns: np.ndarray  # of the episodes that ended in this round, by step and lane
-    lengths: np.ndarray
-    metrics: dict[str, float]  # means over the round's draws; empty while memory warms up
-    return_mean: float | None  # of the last 100 episodes; None before the first
-    length_mean: float | None
-
-
-class Limits(NamedTuple):
-    """When a run ends: at the first round boundary at or past one of these."""
-
-    steps: int
-    until_return: float = float("inf")  # mean return of the last 100 episodes
-
-
-class NotFinite(RondelError):
-    """A loss or another metric became infinite or no number at all."""
+    items: Any
+    summary: Any
+    outcome: Any
 
 
 class Ring:
-    """Five stages, each in one of the fragments that `cut` names; by default all in one."""
+    """Five stages, each in the copies of one of the plan's pieces."""
 
-    def __init__(self, task: Task, cut: Sequence[Collection[str]] = (STAGES,)) -> None:
-        self.task = task
-        fragments = [Fragment(task, stages) for stages in cut]
-        where = {stage: fragment for fragment in fragments for stage in fragment.stages}
-        if where["env"] is not where["policy"]:
-            raise RondelError("A cut between env and policy can't be run yet; other cuts can.")
-        self.policy, self.memory = where["policy"], where["memory"]
-        self.gradient, self.update = where["gradient"], where["update"]
-        self.fused = len(fragments) == 1 and isinstance(task.env, Env)
+    def __init__(self, task: Task, plan: Plan = WHOLE, backend: Backend | None = None) -> None:
+        self.task, self.plan = task, plan
+        self.backend = backend or Inline()
         self.round, self.steps = 0, 0
         self.recent = episodes.none_yet()
+        self.pending: deque[Made] = deque()  # rounds that were started and not learned from yet
+        self.free: Any = None  # what a free run knows of those, instead
         self._push = jax.jit(episodes.push)
         self._means = jax.jit(episodes.means)
-        self.update.start_update()
-        self.weights = self.update.acting()
         try:
-            items_like = self.policy.start_policy(self.weights, self.policy.start_env())
-            self.memory.start_memory(items_like)
+            copies = self.backend.launch(task, plan)
+            self.env, self.policy, self.memory, self.gradient, self.update = (
+                copies[plan.pieces.index(plan.piece_of(stage))] for stage in STAGES
+            )
+            self.backend.get([copy.call("begin") for copy in self.policy])
         except BaseException:
             self.close()
             raise
+        self.weights = self.update[0].call("acting")
+
+    @property
+    def fused(self) -> bool:
+        """Is the whole ring one program?"""
+        return not (self.plan.cut or self.plan.lag) and isinstance(self.task.env, Env)
+
+    def learner(self) -> Tree:
+        """The learner's state."""
+        return self.backend.get([self.update[0].call("snapshot", "learner")])[0]["learner"]
+
+    def acting(self) -> Tree:
+        """What the newest policy acts with."""
+        return self.backend.get([self.weights])[0]
 
     def tree(self) -> dict[str, Tree]:
-        """All that the run is, but for memory and the counters `round` and `steps`."""
-        tree = {"learner": self.update.learner, "lanes": self.policy.lanes, "recent": self.recent}
-        if self.policy.host is None:
-            tree |= {"env": self.policy.env, "step": self.policy.step}
-        return jax.tree.map(lambda x: jax.random.key_data(x) if _is_key(x) else x, tree)
+        """All that the run is, but for memory and the counters `round` and `steps`.
+
+        It is the same whatever the plan: copies of env and policy are put together, lane by lane.
+        """
+        traced = isinstance(self.task.env, Env)
+        ask = ("lanes", "made", "step", "env") if traced else ("lanes", "made")
+        parts = self.backend.get([copy.call("snapshot", *ask) for copy in self.policy])
+        tree = {"learner": self.learner(), "recent": self.recent}
+        tree |= {name: joined([part[name] for part in parts]) for name in ask if name in parts[0]}
+        if traced and self.env is not self.policy:
+            states = self.backend.get([copy.call("snapshot") for copy in self.env])
+            by_lane = {lane: state for part in states for lane, state in part["env"].items()}
+            tree["env"] = joined([by_lane[lane] for lane in sorted(by_lane)])
+        return tree | {"pending": self._in_flight(tree.pop("made"))}
+
+    def _in_flight(self, kept: tuple[Tree, ...]) -> list[Made]:
+        """The rounds in flight as values, lane by lane; `kept` are items that the policy has."""
+        flying = []
+        for i, made in enumerate(self.pending):
+            items, summary, outcome = (joined(self.backend.get(part)) for part in made)
+            flying.append(Made(kept[i] if kept else items, summary, outcome))
+        return without_keys(flying)
+
+    def tree_like(self, in_flight: int) -> dict[str, Tree]:
+        """What `tree` gives, as shapes and types, with so many rounds in flight."""
+        items, summary = experience.produced_like(self.task, self.task.lanes)
+        made = Made(items, summary, experience.outcome_like(self.task))
+        return self.tree() | {"pending": jax.eval_shape(without_keys, [made] * in_flight)}
 
     def restore(self, tree: dict[str, Tree], memory: Tree, round: int, steps: int) -> None:
-        """Go on from what `tree` once gave. Host environments start new episodes."""
-        self.round, self.steps = round, steps
+        """Go on from what `tree` and `stored` once gave. Host environments start new episodes."""
+        self.round, self.steps, self.free = round, steps, None
         self.recent = Recent(*tree["recent"])
-        self.update.learner = _with_keys(self.update.learner, tree["learner"])
-        self.policy.lanes = _with_keys(self.policy.lanes, tree["lanes"])
-        self.memory.memory = memory
-        if self.policy.host is None:
-            self.policy.env = _with_keys(self.policy.env, tree["env"])
-            self.policy.step = _with_keys(self.policy.step, tree["step"])
-        else:
-            self.policy.start_env(again=round)
-            lanes = self.policy.lanes
-            gone = lanes.tail._replace(valid=jnp.zeros_like(lanes.tail.valid))
-            self.policy.lanes = lanes._replace(tail=gone)
-        self.weights = self.update.acting()
+        traced = isinstance(self.task.env, Env)
+        home = self.memory is self.policy  # then items in flight are there already
+        flying = [Made(*made) for made in tree["pending"]]
+        asked = [copy.call("restore", {"learner": tree["learner"]}) for copy in self.update]
+        for copy, part in zip(self.memory, shards_of(memory, len(self.memory)), strict=True):
+            asked.append(copy.call("restore", {"memory": part}))
+        names = ("lanes", "step", "env") if traced else ("lanes",)
+        lanes = {name: tree[name] for name in names if self.env is self.policy or name != "env"}
+        made = tuple(made.items for made in flying) if home else ()
+        for i, copy in enumerate(self.policy):
+            mine = taken(Share(i, len(self.policy)), (lanes | {"made": made},))
+            asked.append(copy.call("restore", mine))
+            if not traced:
+                asked.append(copy.call("begin_again", round))
+        if traced and self.env is not self.policy:
+            for i, copy in enumerate(self.env):
+                mine = groups(self.plan, self.task.lanes, self.task.block, i)
+                states = {g.first_lane: _lanes_of(tree["env"], g) for g in mine}
+                asked.append(copy.call("restore", {"env": states}))
+        self.backend.get(asked)
+        self.pending = deque(self._parts(made, home) for made in flying)
+        self.weights = self.update[0].call("acting")
+
+    def _parts(self, made: Made, home: bool) -> Made:
+        """A round in flight, as the copies of this plan would have made it."""
+        n = len(self.policy)
+        each = [[taken(Share(i, n), (part,)) for i in range(n)] for part in made]
+        return Made([None] * n if home else each[0], *each[1:])
+
+    def stored(self) -> Tree:
+        """What memory holds; a tuple of shards where there are several."""
+        parts = self.backend.get([copy.call("snapshot", "memory") for copy in self.memory])
+        shards = tuple(part["memory"] for part in parts)
+        return shards[0] if len(shards) == 1 else shards
+
+    def memory_bytes(self) -> int:
+        """How much memory the memory stage holds, in all its shards."""
+        task, shards = self.task, len(self.memory)
+        items, _ = experience.produced_like(task, task.lanes // shards)
+        like = jax.eval_shape(lambda: task.algorithm.memory.init(items, shards))
+        return shards * sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(like))
 
     def close(self) -> None:
-        """Free what the environments hold."""
-        self.policy.close()
+        """End what runs elsewhere, and free what the environments hold."""
+        self.backend.close()
 
 
-def _is_key(x: Any) -> bool:
-    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+def shards_of(memory: Tree, copies: int) -> tuple[Tree, ...]:
+    """What `Ring.stored` gave, shard by shard."""
+    return (memory,) if copies == 1 else tuple(memory)
 
 
-def _with_keys(like: Tree, tree: Tree) -> Tree:
-    """A tree that was read as plain numbers, with keys where `like` has keys."""
-
-    def one(like: Any, x: Any) -> Any:
-        is_key = _is_key(like)
-        return jax.random.wrap_key_data(x, impl=jax.random.key_impl(like)) if is_key else x
-
-    return jax.tree.map(one, like, tree)
-
-
-def rounds(
-    ring: Ring, limits: Limits, at_a_time: int | None = None, advice: Callable[[], str] = str
-) -> Iterator[Report]:
-    """Run until a limit is met, a report per round.
-
-    A fused ring runs several rounds in a call: `at_a_time`, or as many as fit in a moment. The
-    numbers are the same. What `advice` says is added to the error if a loss is no number.
-    """
-    n = at_a_time or 1
-    while not met(ring, limits):
-        started = time.monotonic()
-        reports = advance(ring, limits, n) if ring.fused else [one_round(ring)]
-        spent = time.monotonic() - started
-        # before any of them is seen: the ring is past them all, and must not be saved then
-        stop_if_not_finite(reports, advice)
-        yield from reports
-        n = at_a_time or next_pace(n, spent, fused.capacity(ring.task))
-
-
-def next_pace(rounds: int, seconds: float, most: int) -> int:
-    """How many rounds the next call should run, after one of `rounds` took `seconds`."""
-    fits = rounds * _SECONDS_PER_CALL / max(seconds, 1e-6)
-    return int(max(1, min(fits, 2 * rounds, most)))
-
-
-def stop_if_not_finite(reports: list[Report], advice: Callable[[], str]) -> None:
-    """Raise `NotFinite` for the first report with a metric that is no number."""
-    for report in reports:
-        terms = [f"{k} is {v}" for k, v in report.metrics.items() if not math.isfinite(v)]
-        if terms:
-            raise NotFinite(
-                f"Training stopped in round {report.round}, after {report.steps} steps, because "
-                f"{', '.join(terms)}. {advice()}".strip()
-            )
-
-
-def met(ring: Ring, limits: Limits) -> bool:
-    """Is the run at its end?"""
-    if ring.steps >= limits.steps or math.isinf(limits.until_return):
-        return ring.steps >= limits.steps
-    # in 32 bits, as a fused program compares them
-    return bool(episodes.mean_return(ring.recent) >= np.float32(limits.until_return))
-
-
-def advance(ring: Ring, limits: Limits, rounds: int) -> list[Report]:
-    """Up to `rounds` rounds in one program."""
-    left = min(limits.steps - ring.steps, 2**31 - 1)
-    until = limits.until_return
-    ended = int(ring.recent.ended)
-    ring.recent, done = ring.policy.advance(ring.recent, ring.round, rounds, left, until)
-    reports = []
-    for outcome, metrics, means in done:
-        report = count(ring, ended, outcome, metrics, means)
-        ended = report.episodes
-        reports.append(report)
-    return reports
-
-
-def one_round(ring: Ring) -> Report:
-    """Produce, add, absorb, learn: one request after the other."""
-    made = ring.policy.produce(ring.weights, ring.round)
-    ended = int(ring.recent.ended)
-    ring.recent = ring._push(ring.recent, made.outcome)
-    ring.memory.add(made.items, ring.round)
-    ring.update.absorb(made.summary)
-    metrics = learn(ring, ring.round)
-    ring.weights = ring.update.acting()
-    return count(ring, ended, made.outcome, metrics, ring._means(ring.recent))
-
-
-def learn(ring: Ring, round: int) -> dict[str, Any]:
-    """All draws of a round, in one program where memory, gradient and update are together."""
-    memory, gradient, update = ring.memory, ring.gradient, ring.update
-    if memory is gradient is update:
-        return update.learn(round)
-    recipe = ring.task.algorithm.memory
-    each = []
-    for j in range(recipe.draws if round >= recipe.warmup_rounds else 0):
-        grads, _, feedback, metrics = gradient.gradient(
-            update.learning(), memory.draw(round, j), round, j
-        )
-        memory.rank(feedback)
-        update.update(grads)
-        each.append(metrics)
-    return jax.tree.map(lambda *xs: sum(xs) / len(xs), *each) if each else {}
-
-
-def count(
-    ring: Ring, ended: int, outcome: Any, metrics: dict[str, Any], means: tuple[Any, Any]
-) -> Report:
-    """Move the counters past a round and say what it did."""
-    returns, lengths = episodes.finished(outcome)
-    ring.steps += int(np.sum(outcome.valid))
-    learned = ring.round >= ring.task.algorithm.memory.warmup_rounds
-    report = Report(
-        ring.round,
-        ring.steps,
-        ended + len(returns),
-        returns,
-        lengths,
-        {name: float(value) for name, value in metrics.items()} if learned else {},
-        *(None if math.isnan(mean) else float(mean) for mean in means),
-    )
-    ring.round += 1
-    return report
+def _lanes_of(tree: Tree, group: Group) -> Tree:
+    end = group.first_lane + group.lanes
+    return jax.tree.map(lambda x: x[group.first_lane : end], tree)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
@@ -55,7 +56,50 @@ def to_device(tree: Tree) -> Tree:
     XLA reads host memory in place and later than the call returns; what its owner writes there in
     the meantime would be read instead.
     """
-    return jax.tree.map(lambda x: np.array(x, copy=True), tree)
+
+    def one(x: Any) -> Any:
+        if isinstance(x, HostKey):
+            return jax.random.wrap_key_data(jnp.array(x.data), impl=x.impl)
+        return np.array(x, copy=True)
+
+    return jax.tree.map(one, tree, is_leaf=lambda x: isinstance(x, HostKey))
+
+
+class HostKey(NamedTuple):
+    """A random key outside JAX."""
+
+    data: Any
+    impl: str
+
+
+def on_host(tree: Tree) -> Tree:
+    """The same tree with NumPy arrays: what may leave the process. `to_device` takes it back."""
+
+    def one(x: Any) -> Any:
+        if isinstance(x, jax.Array) and _is_key(x):
+            return HostKey(np.asarray(jax.random.key_data(x)), str(jax.random.key_impl(x)))
+        return np.asarray(x)
+
+    return jax.tree.map(one, tree)
+
+
+def without_keys(tree: Tree) -> Tree:
+    """Random keys as plain numbers, which can be written down."""
+    return jax.tree.map(lambda x: jax.random.key_data(x) if _is_key(x) else x, tree)
+
+
+def with_keys(like: Tree, tree: Tree) -> Tree:
+    """A tree of plain numbers, with keys where `like` has keys."""
+
+    def one(like: Any, x: Any) -> Any:
+        is_key = _is_key(like)
+        return jax.random.wrap_key_data(x, impl=jax.random.key_impl(like)) if is_key else x
+
+    return jax.tree.map(one, like, tree)
+
+
+def _is_key(x: Any) -> bool:
+    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
 def time_major(tree: Tree) -> Tree:

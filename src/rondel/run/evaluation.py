@@ -14,7 +14,8 @@ import numpy as np
 from jax import lax
 
 from rondel.execution.experience import act
-from rondel.execution.keys import Purpose, key_of, lane_seeds, per_lane
+from rondel.execution.keys import key_of, per_lane
+from rondel.execution.seeds import Purpose, lane_seeds
 from rondel.execution.task import to_device
 from rondel.ops import random
 from rondel.types import Algorithm, Array, Env, HostWorld, Step, Tree
@@ -115,7 +116,7 @@ def _on_host(
     seeds: np.ndarray,
 ) -> tuple[_Tally, Step]:
     greedy = jax.jit(partial(_greedy, algorithm))
-    env = world.make(len(lane))
+    env = world.make(len(lane), 0)
     try:
         step, carry = env.reset(seeds), algorithm.carry(lane)
         shape = (len(lane), quota)

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from rondel.errors import RondelError
-from rondel.execution.keys import Purpose, key_of, per_lane
+from rondel.execution.keys import key_of, per_lane
+from rondel.execution.seeds import Purpose
 from rondel.execution.task import to_device
 from rondel.spaces import Space, zeros
 from rondel.types import Algorithm, EnvSpec, Tree

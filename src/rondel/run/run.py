@@ -13,12 +13,14 @@ import jax.numpy as jnp
 
 from rondel.errors import RondelError, at_least
 from rondel.execution import episodes
-from rondel.execution.ring import Limits, Report, Ring, rounds
+from rondel.execution.loop import Limits, rounds
+from rondel.execution.ring import Ring
+from rondel.execution.round import Report
 from rondel.run import checkpoint
 from rondel.run.evaluation import Evaluation, run_episodes
 from rondel.run.folder import describe
 from rondel.run.policy import Policy
-from rondel.run.setup import Setup
+from rondel.run.setup import Setup, backend_for
 from rondel.types import Tree
 
 
@@ -29,7 +31,7 @@ class Run:
         self, setup: Setup, limits: Limits, machine: str, path: Path | None = None
     ) -> None:
         self.setup, self.limits, self.machine, self.path = setup, limits, machine, path
-        self.ring = Ring(setup.task)
+        self.ring = Ring(setup.task, setup.plan, backend_for(setup))
         self._asked = itertools.count()
         self.notes: list[str] = []  # what its user should know, such as of a loaded checkpoint
         self.result: dict[str, Any] = {}  # what `train` says at the end
@@ -59,20 +61,20 @@ class Run:
     @property
     def state(self) -> Tree:
         """The learner's state."""
-        return self.ring.update.learner
+        return self.ring.learner()
 
     @property
     def policy(self) -> Policy:
         """What has been learned so far."""
         task = self.setup.task
-        return Policy(task.algorithm, task.env.spec, self.ring.update.acting(), self._asked)
+        return Policy(task.algorithm, task.env.spec, self.ring.acting(), self._asked)
 
     def evaluate(self, episodes: int = 100, seed: int | None = None) -> Evaluation:
         """Greedy episodes in fresh environments."""
         at_least(1, episodes=episodes)
         task = self.setup.task
         seed = task.seed if seed is None else seed
-        return run_episodes(task.algorithm, task.env, self.ring.update.acting(), episodes, seed)
+        return run_episodes(task.algorithm, task.env, self.ring.acting(), episodes, seed)
 
     def save(self, folder: Path | None = None) -> Path:
         """Write a checkpoint into the run's folder, or into another."""
@@ -80,15 +82,18 @@ class Run:
         if folder is None:
             raise RondelError("This run has no folder to save into: name one, run.save(folder).")
         meta = describe(self.setup, self.limits.steps, self.limits.until_return, self.machine)
-        meta |= {"round": self.ring.round, "steps": self.ring.steps}
-        return checkpoint.save(folder, self.ring.tree(), self.ring.memory.memory, meta)
+        ring = self.ring
+        meta |= {"round": ring.round, "steps": ring.steps, "in_flight": len(ring.pending)}
+        return checkpoint.save(folder, ring.tree(), ring.stored(), meta)
 
     def restore(self, path: Path) -> None:
         """Go on from a checkpoint. If its memory is gone, the run's own stays: empty."""
-        state, memory, meta = checkpoint.load(path, self.ring.tree(), self.ring.memory.memory)
+        flying = checkpoint.read_meta(path)["in_flight"]
+        empty = self.ring.stored()
+        state, memory, meta = checkpoint.load(path, self.ring.tree_like(flying), empty)
         if memory is None:
             self.notes.append("this checkpoint's memory is gone: it starts empty")
-            memory = self.ring.memory.memory
+            memory = empty
         state, memory = jax.tree.map(jnp.array, (state, memory))
         self.ring.restore(state, memory, meta["round"], meta["steps"])
 

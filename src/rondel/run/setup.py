@@ -9,13 +9,20 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from rondel import algorithms
+from rondel import plan as plans
 from rondel.algorithms.tuned import TUNED
 from rondel.algorithms.wrappers import with_observation_normalisation, with_reward_scaling
 from rondel.envs import bare_id, check, is_ours, make
 from rondel.errors import RondelError
+from rondel.execution.backend import Backend
+from rondel.execution.backends.inline import Inline
 from rondel.execution.task import Task
+from rondel.plan import Plan
+from rondel.plan.resources import resources_for
 from rondel.run.fields import with_fields
 from rondel.types import Algorithm, Env, EnvSpec, HostWorld
+
+BACKENDS = ("inline", "threads", "processes", "ray")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +31,12 @@ class Options:
 
     lanes: int = 8  # environments side by side
     block: int | None = None  # lanes that act in one call; by default 8, or all if 8 doesn't fit
+    plan: str = "all"  # where the ring is cut, such as "actor*4 | learner", or a preset
+    lag: int | None = None  # rounds that the acting weights may be behind; by default the plan's
+    free: bool = False  # learn from what arrives first; then the lag is a bound
+    on: str | None = None  # inline, threads, processes, ray; by default processes for a cut plan
+    resources: str | None = None  # what pieces ask for, such as "actor:cpu=1 learner:cpu=1,gpu=1"
+    address: str | None = None  # of a Ray cluster that runs; by default one is started here
     normalise_observations: bool = False  # by running mean and deviation
     scale_rewards: bool = False  # by the running deviation of the discounted return
 
@@ -36,6 +49,7 @@ class Setup(NamedTuple):
     options: Options
     tuned: dict[str, Any]  # which of these came from the table of tuned settings
     task: Task
+    plan: Plan
 
     @property
     def env_id(self) -> str:
@@ -66,7 +80,7 @@ def prepare(
         chosen = tuned_for(name, world.spec.id) if tuned else {}
     own, rest = split(chosen | fields)
     options = with_fields(Options(lanes=getattr(algorithm, "LANES", Options.lanes)), own)
-    options = dataclasses.replace(options, block=_block(options))
+    options, plan = _planned(dataclasses.replace(options, block=_block(options)))
     if config is not None:
         config = with_fields(config, rest)
     elif rest:
@@ -88,7 +102,34 @@ def prepare(
         options.lanes,
         options.block or options.lanes,
     )
-    return Setup(name, config, options, {k: v for k, v in chosen.items() if k not in fields}, task)
+    plans.check(
+        plan,
+        lanes=task.lanes,
+        block=task.block,
+        max_lag=task.algorithm.max_lag,
+        algorithm=name,
+        host_env=not isinstance(world, Env),
+    )
+    told = {k: v for k, v in chosen.items() if k not in fields}
+    return Setup(name, config, options, told, task, plan)
+
+
+def backend_for(setup: Setup) -> Backend:
+    """Where the copies of a run's plan are to run."""
+    options, asked = setup.options, resources_for(setup.plan, setup.options.resources or "")
+    if options.on == "inline":
+        return Inline()
+    if options.on == "threads":
+        from rondel.execution.backends.threads import Threads
+
+        return Threads()
+    if options.on == "processes":
+        from rondel.execution.backends.processes import Processes
+
+        return Processes()
+    from rondel.execution.backends.ray import Ray
+
+    return Ray(options.address, asked if options.resources else None)
 
 
 def tuned_for(name: str, env_id: str) -> dict[str, Any]:
@@ -134,6 +175,29 @@ def _block(options: Options) -> int:
             f"block={block} doesn't divide the {lanes} lanes: {', '.join(map(str, fits))} would."
         )
     return block
+
+
+def _planned(options: Options) -> tuple[Options, Plan]:
+    """The plan as a value, and the options with plain words for it."""
+    given = options.plan
+    if isinstance(given, Plan):
+        lag = given.lag if options.lag is None else options.lag
+        plan = dataclasses.replace(given, lag=lag, free=options.free or given.free)
+    else:
+        plan = plans.parse(given, options.lag, options.free or None)
+    on = options.on or ("processes" if plan.cut else "inline")
+    if on not in BACKENDS:
+        raise RondelError(f"on={on!r} is no place to run: {', '.join(BACKENDS)} would work.")
+    resources_for(plan, options.resources or "")  # refuse nonsense before anything starts
+    if options.resources and on != "ray":
+        raise RondelError(
+            f"resources are kept by Ray, and this run is on {on}: leave them out, or use on='ray' "
+            "(--on ray)."
+        )
+    if options.address and on != "ray":
+        raise RondelError(f"address={options.address!r} is of a Ray cluster: it needs on='ray'.")
+    options = dataclasses.replace(options, plan=str(plan), lag=plan.lag, free=plan.free, on=on)
+    return options, plan
 
 
 def _check_env(world: Env | HostWorld) -> None:

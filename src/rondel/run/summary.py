@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import jax
+from rondel.plan import Plan
 
 if TYPE_CHECKING:
     from rondel.run.run import Run
@@ -16,8 +16,8 @@ def rows(run: Run) -> list[tuple[str, str]]:
     setup, ring = run.setup, run.ring
     task, algorithm = setup.task, setup.task.algorithm
     world = setup.env_id.partition(":")[0]
-    how = "one fused XLA program" if ring.fused else "a Python loop around jitted calls"
-    held = sum(x.nbytes for x in jax.tree.leaves(ring.memory.memory))
+    how = "one fused XLA program" if ring.fused else f"on {setup.options.on}{lag_rule(ring.plan)}"
+    held = ring.memory_bytes()
     warmup = algorithm.memory.warmup_rounds
     waits = f", after {warmup} rounds of warm-up" if warmup else ""
     goal = run.limits.until_return
@@ -26,7 +26,7 @@ def rows(run: Run) -> list[tuple[str, str]]:
     lines = [
         ("algorithm", setup.name),
         ("env", f"{setup.env_id} (world {world}), {task.lanes} lanes in blocks of {task.block}"),
-        ("plan", f"all: {how}"),
+        ("plan", f"{ring.plan}: {how}"),
         ("round", f"{algorithm.rollout} steps a lane, then {algorithm.memory.draws} draws{waits}"),
         ("memory", size(held)),
         ("until", f"{run.limits.steps:,} steps{until}{since}, seed {task.seed}"),
@@ -37,6 +37,13 @@ def rows(run: Run) -> list[tuple[str, str]]:
     lines += [("note", note) for note in run.notes]
     lines.append(("folder", str(run.path)))
     return lines
+
+
+def lag_rule(plan: Plan) -> str:
+    """How old the weights may be that act, in words."""
+    if plan.free:
+        return f", free, weights at most {plan.lag} rounds old"
+    return f", weights {plan.lag} rounds old" if plan.lag else ""
 
 
 def ending(run: Run, checkpoint: Path) -> str:

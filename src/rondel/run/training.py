@@ -14,7 +14,8 @@ from typing import Any
 from rondel import spaces
 from rondel.envs import make
 from rondel.errors import RondelError, at_least
-from rondel.execution.ring import Limits, Report, met
+from rondel.execution.loop import Limits, met
+from rondel.execution.round import Report
 from rondel.run import checkpoint, curve, folder, machine, summary
 from rondel.run.display import Display, Progress, Silent
 from rondel.run.evaluation import Evaluation, run_episodes

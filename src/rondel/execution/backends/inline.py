@@ -1,0 +1,57 @@
+"""Everything in turn in this thread: breakpoints work, and it is what others are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rondel.execution.backend import Copy, drives, envs_of, name_of, recipe
+from rondel.execution.hosted import Direct
+from rondel.plan import Plan
+
+
+class InlineCopy:
+    """A copy right here; a call is made at once, and its promise is the value."""
+
+    def __init__(self, name: str, fragment: Any) -> None:
+        self.name, self.fragment = name, fragment
+
+    def call(self, request: str, *args: Any) -> Any:
+        try:
+            return getattr(self.fragment, request)(*args)
+        except Exception as error:
+            if self.name != "all":
+                error.add_note(f"In {self.name}.")
+            raise
+
+
+class Inline:
+    """The backend that is a plain loop."""
+
+    def __init__(self) -> None:
+        self._copies: list[InlineCopy] = []
+
+    def launch(self, task: Any, plan: Plan) -> list[list[Copy]]:
+        pieces: list[list[Any]] = []
+        for piece, (_, copies) in enumerate(plan.pieces):
+            pieces.append([])
+            for copy in range(copies):
+                make, args = recipe(task, plan, piece, copy)
+                made = InlineCopy(name_of(plan, piece, copy), make(*args))
+                pieces[-1].append(made)
+                self._copies.append(made)
+        if drives(plan):
+            links = [Direct(env.fragment) for env in pieces[0]]
+            for i, policy in enumerate(pieces[1]):
+                policy.fragment.connect({e: links[e] for e in envs_of(plan, i)})
+        return pieces
+
+    def get(self, promises: Sequence[Any]) -> list[Any]:
+        return list(promises)
+
+    def wait(self, promises: Sequence[Any]) -> list[int]:
+        return list(range(len(promises)))
+
+    def close(self) -> None:
+        while self._copies:
+            self._copies.pop().fragment.close()

@@ -1,0 +1,218 @@
+"""The life of a copy in a process of its own. It imports jax only if its fragment does.
+
+Calls come through the driver's channel, one after the other; an env copy also answers the policy
+copies that drive it, each through a channel of its own. Arrays are in arenas: every process writes
+to one and reads all.
+"""
+
+from __future__ import annotations
+
+import pickle
+import select
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from rondel.execution.backend import Late, Lost
+from rondel.execution.backends.channel import Channel, Gone
+from rondel.execution.backends.failure import pack, unpack
+from rondel.execution.backends.shared import Arena, Message, Place, View, decode, encode
+from rondel.types import Step
+
+_SMALL = 16 * 1024  # bytes of a step that go by the channel: arenas pay for more
+
+
+class At(NamedTuple):
+    """A value in the arena of a process."""
+
+    owner: int
+    message: Message
+
+
+class Start(NamedTuple):
+    """What a new process is told, before it is told what to be."""
+
+    me: int  # its number, and that of its arena
+    name: str
+    arenas: int
+    links: tuple[tuple[int, int, str], ...]  # (env copy, number of its arena, name) that it drives
+    driven: int  # policy copies that drive it
+    settings: dict[str, Any]  # of JAX
+    deadline: float
+
+
+class Call(NamedTuple):
+    """One request to a fragment; the first, with a class for a request, makes it."""
+
+    number: int
+    request: Any
+    args: tuple[Any, ...]
+    results: int
+    done_with: list[Place]  # of its own arena, that nobody reads any more
+
+
+class Answer(NamedTuple):
+    number: int
+    results: list[Message]
+    failure: bytes | None = None
+
+
+def main(fds: Sequence[int], payload: bytes) -> None:
+    """Be a copy until the driver says otherwise or is gone."""
+    start: Start = pickle.loads(payload)
+    ends = iter(fds)
+    driver = Channel.from_fd(next(ends), "the driver")
+    arenas = [next(ends) for _ in range(start.arenas)]
+    views = [View(fd) for fd in arenas]
+    worker = _Worker(start, driver, Arena(arenas[start.me]), views)
+    links = [
+        (env, ChannelLink(Channel.from_fd(next(ends), name), views[arena], start.deadline))
+        for env, arena, name in start.links
+    ]
+    driven = [Channel.from_fd(fd, "a policy") for fd in ends]
+    worker.serve(dict(links), driven)
+
+
+class _Worker:
+    def __init__(self, start: Start, driver: Channel, arena: Arena, views: list[View]) -> None:
+        self.start, self.driver, self.arena, self.views = start, driver, arena, views
+        self.fragment: Any = None
+
+    def serve(self, links: dict[int, Any], driven: list[Channel]) -> None:
+        """Answer calls and questions as they come."""
+        questions = {channel.fileno(): Questions(channel, self.arena) for channel in driven}
+        events = select.poll()
+        for fd in (self.driver.fileno(), *questions):
+            events.register(fd, select.POLLIN)
+        try:
+            while True:
+                for fd, _ in events.poll() if questions else [(self.driver.fileno(), 0)]:
+                    if fd != self.driver.fileno():
+                        if not questions[fd].answer(self.fragment, self.start.name):
+                            events.unregister(fd)
+                    elif (call := self.driver.receive()) is None:
+                        return
+                    else:
+                        self._answer(call, links)
+                        del call
+        except Gone:
+            pass  # so is the driver
+        finally:
+            if self.fragment is not None:
+                self.fragment.close()
+
+    def _answer(self, call: Call, links: dict[int, Any]) -> None:
+        self.arena.free(call.done_with)
+        try:
+            if isinstance(call.request, bytes):
+                self._make(call.request, links)
+                results: Any = None
+            else:
+                args = [self._read(x) if isinstance(x, At) else x for x in call.args]
+                results = getattr(self.fragment, call.request)(*args)
+            each = results if call.results > 1 else [results]
+            answer = Answer(call.number, [encode(_on_host(x), self.arena) for x in each])
+        except BaseException as error:
+            answer = Answer(call.number, [], pack(error, self.start.name))
+        self.driver.send(answer)
+
+    def _make(self, recipe: bytes, links: dict[int, Any]) -> None:
+        make, args, needs_jax = pickle.loads(recipe)
+        if needs_jax:
+            import jax
+
+            for name, value in self.start.settings.items():
+                jax.config.update(name, value)  # type: ignore[no-untyped-call]
+        make, args = pickle.loads(make), pickle.loads(args)
+        self.fragment = make(*args)
+        if links:
+            self.fragment.connect(links)
+
+    def _read(self, at: At) -> Any:
+        tree = decode(at.message, self.views[at.owner])
+        if "jax" not in sys.modules:
+            return tree
+        from rondel.execution.task import to_device
+
+        return to_device(tree)
+
+
+def _on_host(tree: Any) -> Any:
+    if "jax" not in sys.modules:
+        return tree
+    from rondel.execution.task import on_host
+
+    return on_host(tree)
+
+
+class Questions:
+    """One policy copy's questions to the env copy in this process."""
+
+    def __init__(self, channel: Channel, arena: Arena) -> None:
+        self._channel, self._arena = channel, arena
+        self._lent: dict[int, tuple[Place, ...]] = {}  # by first lane: of the last answer
+
+    def answer(self, stage: Any, name: str) -> bool:
+        """Answer one question; False if there will be no more."""
+        try:
+            request, first_lane, what = self._channel.receive()
+        except Gone:
+            return False
+        self._arena.free(self._lent.pop(first_lane, ()))
+        answer: tuple[int, Any, bytes | None]
+        try:
+            step = _on_host(getattr(stage, request)(first_lane, what))
+            if _bytes(step.obs) > _SMALL:
+                step = encode(step, self._arena)
+                self._lent[first_lane] = step.places
+            answer = first_lane, step, None
+        except BaseException as error:
+            answer = first_lane, None, pack(error, name)
+        self._channel.send(answer)
+        return True
+
+
+class ChannelLink:
+    """The policy's end of a channel to an env copy."""
+
+    def __init__(self, channel: Channel, view: View, deadline: float) -> None:
+        self._channel, self._view, self._deadline = channel, view, deadline
+        self._answers: dict[int, tuple[Any, bytes | None]] = {}
+
+    def reset(self, first_lane: int, again: int) -> None:
+        self._ask("reset", first_lane, again)
+
+    def step(self, first_lane: int, action: Any) -> None:
+        self._ask("step", first_lane, action)
+
+    def _ask(self, request: str, first_lane: int, what: Any) -> None:
+        try:
+            self._channel.send((request, first_lane, what))
+        except Gone:
+            raise Lost(f"{self._channel.peer} is gone.") from None
+
+    def take(self, first_lane: int) -> Step:
+        end = time.monotonic() + self._deadline
+        while first_lane not in self._answers:
+            try:
+                lane, step, failure = self._channel.receive(max(0.0, end - time.monotonic()))
+            except Gone:
+                raise Lost(f"{self._channel.peer} is gone.") from None
+            except TimeoutError:
+                raise Late(
+                    f"{self._channel.peer} took no step within {self._deadline:g} s: its "
+                    "environment hangs, or is slower than that."
+                ) from None
+            self._answers[lane] = step, failure
+        step, failure = self._answers.pop(first_lane)
+        if failure is not None:
+            raise unpack(failure)
+        return decode(step, self._view) if isinstance(step, Message) else step
+
+
+def _bytes(tree: Any) -> int:
+    """The bytes of an observation: arrays, or dicts and tuples of them."""
+    if isinstance(tree, dict):
+        return sum(map(_bytes, tree.values()))
+    return sum(map(_bytes, tree)) if isinstance(tree, tuple) else tree.nbytes

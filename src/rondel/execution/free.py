@@ -1,0 +1,144 @@
+"""The loop of a free run: learn from what arrives first, within a bound on the lag.
+
+A flight is one policy copy's part of a round, on its way. What may start and what may be learned
+from is decided by two pure functions, `plan.lag`; here they are obeyed. Numbers depend on who is
+quicker; no step is learned from twice or lost while it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, NamedTuple
+
+from rondel.execution.backend import Promise
+from rondel.execution.ring import Made, Ring
+from rondel.execution.round import Report, add, finish, gather, learn, produce_part
+from rondel.plan.lag import may_learn, may_start
+
+
+class Flight(NamedTuple):
+    """A copy's part of a round."""
+
+    copy: int
+    version: int  # of the weights that it acts with
+    made: Made
+
+
+class Lesson(NamedTuple):
+    """Flights that the learner is busy with."""
+
+    flights: list[Flight]
+    steps: Generator[Promise, None, list[Promise]]  # what to wait for, then the metrics
+    waits: Promise
+
+
+class Free:
+    """What a free run knows between its rounds."""
+
+    def __init__(self, ring: Ring) -> None:
+        self.ring = ring
+        copies = len(ring.policy)
+        # where each copy makes its own gradients a round is one copy's, as in A3C
+        self.own = ring.gradient is ring.policy
+        self.n = 1 if self.own else copies
+        self.k = copies * (ring.plan.lag + 1) - 1 if self.own else ring.plan.lag
+        self.version, self.weights = 0, ring.weights
+        self.begun = [ring.round] * copies  # rounds that each copy has begun: keys count on it
+        self.learned = [ring.round] * copies
+        self.flying: list[Flight] = []
+        self.queued: list[Flight] = []
+        self.lessons: list[Lesson] = []
+
+    def next_report(self) -> Report:
+        """Go on until something has been learned."""
+        while True:
+            while self._start() or self._teach():
+                pass
+            waits = [f.made.outcome[0] for f in self.flying] + [x.waits for x in self.lessons]
+            ready = set(self.ring.backend.wait(waits))
+            flights, lessons = self.flying, self.lessons
+            moved = [x for i, x in enumerate(lessons, len(flights)) if i in ready]
+            self.queued += [f for i, f in enumerate(flights) if i in ready]
+            self.flying = [f for i, f in enumerate(flights) if i not in ready]
+            for lesson in moved:
+                self.lessons = [x for x in self.lessons if x is not lesson]
+                if report := self._go_on(lesson):
+                    return report
+
+    def _outstanding(self) -> list[Flight]:
+        return [*self.flying, *self.queued, *(f for x in self.lessons for f in x.flights)]
+
+    def _start(self) -> bool:
+        """Start a flight, if one may: of the copy that has least to do."""
+        outstanding = self._outstanding()
+        if not may_start(len(outstanding), self.n, self.k):
+            return False
+        busy = [0] * len(self.begun)
+        for flight in outstanding:
+            busy[flight.copy] += 1
+        copy = busy.index(min(busy))
+        if self.own and busy[copy]:
+            return False
+        made = produce_part(self.ring.policy[copy], self.weights, self.begun[copy])
+        self.begun[copy] += 1
+        self.flying.append(Flight(copy, self.version, made))
+        return True
+
+    def _teach(self) -> bool:
+        """Give the learner the n oldest flights that wait, if it may have them."""
+        away = [*self.flying, *(f for x in self.lessons for f in x.flights)]
+        versions = [f.version for f in self.queued], [f.version for f in away]
+        if (self.lessons and not self.own) or not may_learn(
+            self.version, *versions, self.n, self.k
+        ):
+            return False
+        self.queued.sort(key=lambda f: f.version)  # in the order of arrival among equals
+        taken, self.queued = self.queued[: self.n], self.queued[self.n :]
+        steps = self._learn_own(taken[0]) if self.own else self._learn(taken)
+        self.lessons.append(Lesson(taken, steps, next(steps)))
+        return True
+
+    def _learn(self, taken: list[Flight]) -> Generator[Promise, None, list[Promise]]:
+        """The whole learner at once: it is asked for everything, then waited for."""
+        ring, made = self.ring, gather([f.made for f in taken])
+        if ring.memory is ring.policy:  # each copy has its own items
+            for flight in taken:
+                ring.memory[flight.copy].call("add", ring.round)
+        else:
+            add(ring, made, ring.round)
+        metrics = learn(ring, made, ring.round)
+        yield ring.weights
+        return metrics
+
+    def _learn_own(self, flight: Flight) -> Generator[Promise, None, list[Promise]]:
+        """One copy's gradients, each of which update takes when it comes."""
+        ring, copy = self.ring, self.ring.gradient[flight.copy]
+        round, recipe = self.learned[flight.copy], self.ring.task.algorithm.memory
+        self.learned[flight.copy] += 1
+        copy.call("add", round)
+        ring.update[0].call("absorb", *flight.made.summary)
+        metrics = []
+        for j in range(recipe.draws if round >= recipe.warmup_rounds else 0):
+            _, contribution = copy.call("gradient", round, j, ring.update[0].call("learning"))
+            yield contribution
+            metrics.append(ring.update[0].call("update", contribution))
+        ring.weights = ring.update[0].call("acting")
+        yield ring.weights
+        return metrics
+
+    def _go_on(self, lesson: Lesson) -> Report | None:
+        """The next step of a lesson; after its last, the report."""
+        try:
+            self.lessons.append(lesson._replace(waits=next(lesson.steps)))
+            return None
+        except StopIteration as end:
+            metrics: list[Any] = end.value
+        rounds = len(self.begun) if self.own else 1  # versions to a round
+        lags = [(self.version - f.version) // rounds for f in lesson.flights]
+        self.version += 1
+        self.weights = self.ring.weights
+        report = finish(self.ring, gather([f.made for f in lesson.flights]), metrics)
+        report.metrics.update(
+            {"policy/lag": sum(lags) / len(lags), "policy/lag_max": float(max(lags))}
+        )
+        return report

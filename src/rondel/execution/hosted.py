@@ -1,0 +1,78 @@
+"""The env stage over environments outside JAX. It imports no jax.
+
+An env stage holds groups of lanes, each of which steps at its own time; a group is called by its
+first lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from rondel.execution.layout import Group
+from rondel.execution.seeds import Purpose, lane_seeds
+from rondel.types import HostEnv, HostWorld, Step, Tree
+
+
+class Link(Protocol):
+    """A policy copy's line to an env copy: ask, do something else, take the answer."""
+
+    def reset(self, first_lane: int, again: int) -> None:
+        """Ask for a new episode in every lane of a group."""
+
+    def step(self, first_lane: int, action: Any) -> None:
+        """Ask for a step of a group."""
+
+    def take(self, first_lane: int) -> Step:
+        """The answer to what was asked last of a group; its arrays last until the next question."""
+
+
+class HostedLanes:
+    """The groups of lanes of an env copy."""
+
+    def __init__(self, world: HostWorld, seed: int, groups: Sequence[Group]) -> None:
+        self._seed = seed
+        self._groups = {group.first_lane: group for group in groups}
+        self._envs: dict[int, HostEnv] = {}
+        try:
+            for first_lane, group in self._groups.items():
+                self._envs[first_lane] = world.make(group.lanes, first_lane)
+        except BaseException:
+            self.close()
+            raise
+
+    def reset(self, first_lane: int, again: int) -> Step:
+        """New episodes in every lane of a group, others for each number `again`."""
+        lanes = self._groups[first_lane].lanes
+        seeds = lane_seeds(self._seed, Purpose.ENV, lanes, again, first_lane=first_lane)
+        return self._envs[first_lane].reset(seeds)
+
+    def step(self, first_lane: int, action: Any) -> Step:
+        """One step of a group."""
+        return self._envs[first_lane].step(action)
+
+    def snapshot(self) -> dict[str, Tree]:
+        """Nothing: what these environments are can't be kept."""
+        return {}
+
+    def close(self) -> None:
+        """Free what the environments hold."""
+        for env in self._envs.values():
+            env.close()
+
+
+class Direct:
+    """A link to an env stage in the same thread."""
+
+    def __init__(self, stage: Any) -> None:
+        self._stage = stage
+        self._answers: dict[int, Step] = {}
+
+    def reset(self, first_lane: int, again: int) -> None:
+        self._answers[first_lane] = self._stage.reset(first_lane, again)
+
+    def step(self, first_lane: int, action: Any) -> None:
+        self._answers[first_lane] = self._stage.step(first_lane, action)
+
+    def take(self, first_lane: int) -> Step:
+        return self._answers.pop(first_lane)

@@ -1,0 +1,125 @@
+"""What a round is made of: produce, add, learn, report.
+
+All that flows between the stages is seen here. What does not leave a fragment is not handed over:
+then there is nothing to route.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import chain
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from rondel.execution import episodes
+from rondel.execution.backend import Copy, Promise
+from rondel.execution.fragment import joined
+from rondel.execution.layout import route
+from rondel.execution.ring import Made, Ring
+
+
+class Report(NamedTuple):
+    """What a round did."""
+
+    round: int
+    steps: int  # so far: transitions, without the steps that only reset
+    episodes: int  # so far
+    returns: np.ndarray  # of the episodes that ended in this round, by step and lane
+    lengths: np.ndarray
+    metrics: dict[str, float]  # means over the round's draws; empty while memory warms up
+    return_mean: float | None  # of the last 100 episodes; None before the first
+    length_mean: float | None
+
+
+def produce(ring: Ring, round: int) -> Made:
+    """Ask every policy copy for its part of a round."""
+    return gather([produce_part(copy, ring.weights, round) for copy in ring.policy])
+
+
+def produce_part(copy: Copy, weights: Promise, round: int) -> Made:
+    """Ask one policy copy for its part of a round."""
+    return Made(*([promise] for promise in copy.call("produce", weights, round)))
+
+
+def gather(parts: list[Made]) -> Made:
+    """The parts of a round, in order."""
+    return Made(*(list(chain(*each)) for each in zip(*parts, strict=True)))
+
+
+def add(ring: Ring, made: Made, round: int) -> None:
+    """Bring a round's items to memory."""
+    routed = _routed(made.items, ring.policy, ring.memory)
+    for copy, items in zip(ring.memory, routed, strict=True):
+        copy.call("add", round, *items)
+
+
+def learn(ring: Ring, made: Made, round: int) -> list[Promise]:
+    """Absorb, then draw, gradient, update K times, then new weights -> promised metrics."""
+    memory, gradient, update = ring.memory, ring.gradient, ring.update
+    for copy in update:
+        copy.call("absorb", *made.summary)
+    metrics = []
+    if memory is gradient is update and len(update) == 1:
+        metrics.append(update[0].call("learn", round))
+    elif round >= ring.task.algorithm.memory.warmup_rounds:
+        for j in range(ring.task.algorithm.memory.draws):
+            metrics.append(learn_once(ring, round, j))
+    ring.weights = update[0].call("acting")
+    return metrics
+
+
+def learn_once(ring: Ring, round: int, j: int) -> Promise:
+    """One draw, gradient and update -> promised metrics."""
+    memory, gradient, update = ring.memory, ring.gradient, ring.update
+    batches = [] if memory is gradient else [copy.call("draw", round, j) for copy in memory]
+    variables = None if gradient is update else update[0].call("learning")
+    made = [
+        copy.call("gradient", round, j, variables, *batch)
+        for copy, batch in zip(gradient, _routed(batches, memory, gradient), strict=True)
+    ]
+    feedback, contributions = map(list, zip(*made, strict=True))
+    if memory is not gradient:
+        for copy, back in zip(memory, _routed(feedback, gradient, memory), strict=True):
+            copy.call("rank", *back)
+    alone = gradient is update and len(update) == 1
+    promised = [copy.call("update", *([] if alone else contributions)) for copy in update]
+    return promised[0]
+
+
+def _routed(made: list[Promise], makers: list[Copy], takers: list[Copy]) -> list[list[Any]]:
+    """The arguments with which each taker gets its share; none where makers keep what they made."""
+    if makers is takers:
+        return [[] for _ in takers]
+    return [[share, *parts] for share, parts in route(made, len(takers))]
+
+
+def finish(ring: Ring, made: Made, metrics: list[Promise]) -> Report:
+    """Wait for what a round did, and count it."""
+    outcome = joined(ring.backend.get(made.outcome))
+    each = [jax.tree.map(np.asarray, one) for one in ring.backend.get(metrics)]
+    means = jax.tree.map(lambda *xs: sum(xs) / len(xs), *each) if each else {}
+    ended = int(ring.recent.ended)
+    ring.recent = ring._push(ring.recent, outcome)
+    return count(ring, ended, outcome, means, ring._means(ring.recent))
+
+
+def count(
+    ring: Ring, ended: int, outcome: Any, metrics: dict[str, Any], means: tuple[Any, Any]
+) -> Report:
+    """Move the counters past a round and say what it did."""
+    returns, lengths = episodes.finished(outcome)
+    ring.steps += int(np.sum(outcome.valid))
+    learned = ring.round >= ring.task.algorithm.memory.warmup_rounds
+    report = Report(
+        ring.round,
+        ring.steps,
+        ended + len(returns),
+        returns,
+        lengths,
+        {name: float(value) for name, value in metrics.items()} if learned else {},
+        *(None if math.isnan(mean) else float(mean) for mean in means),
+    )
+    ring.round += 1
+    return report

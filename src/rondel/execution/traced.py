@@ -1,0 +1,57 @@
+"""The env stage alone, over a traceable environment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rondel.execution import experience
+from rondel.execution.layout import Group
+from rondel.execution.task import Task, blocked, with_keys, without_keys
+from rondel.types import Step, Tree
+
+
+class TracedLanes:
+    """The groups of lanes of an env copy; see `hosted` for what is asked of it."""
+
+    def __init__(self, task: Task, groups: Sequence[Group]) -> None:
+        self._seed = np.uint32(task.seed)
+        self._groups = {group.first_lane: group for group in groups}
+        self._states: dict[int, Tree] = {}
+        # where it can be, the shape that the same environment has beside its policy
+        whole = all(group.lanes % task.block == 0 for group in groups)
+        task = task if whole else task._replace(block=groups[0].lanes)
+        step: Any = task.env.step  # type: ignore[union-attr]
+        self._init = jax.jit(partial(experience.first_step, task))
+        self._step = jax.jit(partial(blocked(lambda _, *at: step(*at), task.block), ()))
+        for first_lane in self._groups:
+            self.reset(first_lane, 0)
+
+    def reset(self, first_lane: int, again: int) -> Step:
+        """The first step of a group; a traceable environment begins but once."""
+        del again
+        lane = np.arange(first_lane, first_lane + self._groups[first_lane].lanes, dtype=np.int32)
+        self._states[first_lane], step = self._init(self._seed, lane)
+        return step
+
+    def step(self, first_lane: int, action: Any) -> Step:
+        """One step of a group."""
+        self._states[first_lane], step = self._step(self._states[first_lane], action)
+        return step
+
+    def snapshot(self) -> dict[str, Tree]:
+        """The state of every group, in one piece each, by first lane."""
+        return {"env": {lane: without_keys(state) for lane, state in self._states.items()}}
+
+    def restore(self, parts: dict[str, Tree]) -> None:
+        """Go on from what `snapshot` once gave."""
+        states = {lane: jax.tree.map(jnp.array, s) for lane, s in parts["env"].items()}
+        self._states = {lane: with_keys(self._states[lane], s) for lane, s in states.items()}
+
+    def close(self) -> None:
+        """Nothing to free."""

@@ -1,0 +1,92 @@
+"""Free runs: what arrives first is learned from first, and nothing is older than the bound."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from execution.test_equality import ENV, task
+from rondel.envs import make
+from rondel.execution.backends.inline import Inline
+from rondel.execution.backends.threads import Threads
+from rondel.execution.loop import Limits, rounds
+from rondel.execution.ring import Ring
+from rondel.plan import parse
+from rondel.types import HostWorld
+
+PLANS = (
+    "actor*2 | learner",
+    "actor*2 | memory*2 | gradient+update",
+    "actor+memory*2 | gradient | update",
+    "actor+memory+gradient*2 | update",
+)
+
+
+class Sleepy:
+    """Lanes whose every step takes long."""
+
+    def __init__(self, env: Any, seconds: float) -> None:
+        self._env, self._seconds = env, seconds
+        self.reset, self.close = env.reset, env.close
+
+    def step(self, action: Any) -> Any:
+        time.sleep(self._seconds)
+        return self._env.step(action)
+
+
+def with_straggler(world: HostWorld, seconds: float) -> HostWorld:
+    """The first lanes are slow."""
+
+    def build(b: int, first_lane: int) -> Any:
+        env = world.make(b, first_lane)
+        return Sleepy(env, seconds) if first_lane == 0 else env
+
+    return world._replace(make=build)
+
+
+@pytest.mark.parametrize("backend", [Inline, Threads])
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("lag", [0, 2])
+def test_the_bound_holds_and_every_step_counts(
+    backend: Callable[[], Any], plan: str, lag: int
+) -> None:
+    ring = Ring(task("dqn"), parse(plan, lag, free=True), backend())
+    try:
+        reports = list(rounds(ring, Limits(1_500)))
+    finally:
+        ring.close()
+    assert ring.steps >= 1_500
+    assert max(report.metrics["policy/lag_max"] for report in reports) <= lag
+    assert all(np.isfinite(report.metrics["policy/lag"]) for report in reports)
+    per_round = np.diff([0, *(report.steps for report in reports)])
+    most = 16 * 4 if "gradient*2" not in plan else 8 * 4  # there a round is one copy's
+    assert (per_round <= most).all()
+    assert (per_round > most / 2).all()  # the rest only reset
+    assert "loss/q" in reports[-1].metrics
+
+
+def test_a_straggler_does_not_stop_a_free_run() -> None:
+    world = with_straggler(make("gymnasium:CartPole-v1"), 0.01)
+    ring = Ring(task("dqn", world), parse("actor*2 | learner", 4, free=True), Threads())
+    try:
+        list(rounds(ring, Limits(2_500)))
+        slow, quick = ring.free.begun
+    finally:
+        ring.close()
+    assert quick > 1.5 * slow
+
+
+def test_a_free_run_goes_on_where_its_iteration_stopped() -> None:
+    ring = Ring(task("dqn", ENV), parse("actor*2 | learner", 1, free=True), Threads())
+    try:
+        first = next(rounds(ring, Limits(10_000)))
+        flying = ring.free._outstanding()
+        second = next(rounds(ring, Limits(10_000)))
+        assert all(flying[0] is not flight for flight in ring.free._outstanding())
+    finally:
+        ring.close()
+    assert (first.round, second.round) == (0, 1)

@@ -25,9 +25,11 @@ ENV = make("CartPole-v1")
 SPEC = ENV.spec._replace(lanes=LANES)
 
 
+SMALL_PPO = ppo.Config(rollout=16, epochs=2, minibatches=2, hidden=(16, 16), target_kl=0.01)
+
+
 def wrapped_ppo() -> Any:
-    small = ppo.Config(rollout=16, epochs=2, minibatches=2, hidden=(16, 16), target_kl=0.01)
-    algorithm = with_reward_scaling(ppo.make(small, SPEC), LANES, 0.99)
+    algorithm = with_reward_scaling(ppo.make(SMALL_PPO, SPEC), LANES, 0.99)
     return with_observation_normalisation(algorithm, SPEC)
 
 
@@ -109,6 +111,57 @@ def reference(request: Any) -> tuple[str, dict[str, Any]]:
 def test_a_cut_ring_equals_the_fused_one(reference: Any, plan: Plan) -> None:
     name, expected = reference
     assert_equal(run(Ring(task(name), plan)), expected)
+
+
+@pytest.fixture(scope="module", params=ALGORITHMS)
+def delayed(request: Any) -> tuple[str, dict[str, Any]]:
+    """The uncut ring with weights that are two rounds old."""
+    ring = Ring(task(request.param), parse("all", lag=2))
+    assert not ring.fused
+    return request.param, run(ring, 1_200)
+
+
+LAGGED = ("actor | learner", "actor*2 | memory | gradient | update", "env*4 | policy*2 | learner")
+LAGGED += ("actor+memory*1 | gradient+update", "env | policy+memory+gradient | update")
+
+
+@pytest.mark.parametrize("plan", LAGGED)
+def test_a_delay_line_is_the_same_in_every_plan(delayed: Any, plan: str) -> None:
+    name, expected = delayed
+    result = run(Ring(task(name), parse(plan, lag=2)), 1_200)
+    assert len(expected["pending"]) == 2  # rounds in flight belong to a run
+    assert_equal(result, expected)
+    jax.tree.map(np.testing.assert_array_equal, result["pending"], expected["pending"])
+
+
+def test_lag_matters(delayed: Any) -> None:
+    with pytest.raises(AssertionError):
+        assert_equal(delayed[1], run(Ring(task(delayed[0])), 1_200))
+
+
+@pytest.mark.parametrize(
+    "plan", ["all", "env*2 | policy | learner", "actor+memory*2 | gradient | update"]
+)
+def test_a_run_in_flight_goes_on_under_another_plan(delayed: Any, plan: str) -> None:
+    name, expected = delayed
+    if "memory*2" in plan:
+        expected = run(Ring(task(name), parse(plan, lag=2)), 1_200)
+    ring = Ring(task(name), parse(plan, lag=2))
+    run(ring, 600)
+    saved = jax.tree.map(np.array, (ring.tree(), ring.stored()))
+    other = Ring(task(name), parse("actor | learner" if "memory*2" not in plan else plan, lag=2))
+    other.restore(*saved, ring.round, ring.steps)
+    result = run(other, 1_200)
+    result["returns"] = expected["returns"]
+    assert_equal(result, expected)
+
+
+def test_one_block_of_lanes_equals_too() -> None:
+    """Then there is no loop over blocks, which would keep XLA from mixing the stages."""
+    spec = SPEC._replace(lanes=BLOCK)
+    algorithm = with_observation_normalisation(ppo.make(SMALL_PPO, spec), spec)
+    one_block = Task(algorithm, ENV, SEED, BLOCK, BLOCK)
+    assert_equal(run(Ring(one_block, parse("actor | learner"))), run(Ring(one_block)))
 
 
 def test_a_host_loop_equals_the_fused_ring(reference: Any) -> None:

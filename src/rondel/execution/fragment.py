@@ -76,7 +76,7 @@ class Fragment:
         self._learning = jax.jit(algorithm.learning)
         self._absorb = jax.jit(algorithm.absorb)
         self._update = jax.jit(algorithm.update)
-        self._advance = fused.program(task)
+        self._advance = jax.jit(fused.program(task), donate_argnums=2)
 
     def _start(self) -> None:
         """The state of each stage before round 0, but for environments elsewhere."""

@@ -15,6 +15,8 @@ from rondel.execution.ring import Made, Ring
 from rondel.execution.round import Report, add, finish, gather, learn, produce_part
 from rondel.plan.lag import may_learn, may_start
 
+_DEPTH = 2  # flights of a copy: one under way, and one that begins when it lands
+
 
 class Flight(NamedTuple):
     """A copy's part of a round."""
@@ -73,11 +75,11 @@ class Free:
         outstanding = self._outstanding()
         if not may_start(len(outstanding), self.n, self.k):
             return False
-        busy = [0] * len(self.begun)
-        for flight in outstanding:
-            busy[flight.copy] += 1
+        # a deep queue would make a slow copy's flights older than they need be
+        counted, depth = (outstanding, 1) if self.own else (self.flying, _DEPTH)
+        busy = [sum(f.copy == copy for f in counted) for copy in range(len(self.begun))]
         copy = busy.index(min(busy))
-        if self.own and busy[copy]:
+        if busy[copy] >= depth:
             return False
         made = produce_part(self.ring.policy[copy], self.weights, self.begun[copy])
         self.begun[copy] += 1

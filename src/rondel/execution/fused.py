@@ -6,6 +6,7 @@ so the numbers don't depend on how many rounds a call is asked for.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from jax import lax
 from rondel.execution import experience, learning
 from rondel.execution.episodes import Recent, mean_return, means, push
 from rondel.execution.experience import Lanes, Outcome
+from rondel.execution.learning import Contribution
 from rondel.execution.task import Task, boundary
 from rondel.types import Array, Step, Tree
 
@@ -45,25 +47,42 @@ class Round(NamedTuple):
     means: tuple[Array, Array]  # return and length of the last 100 episodes
 
 
+class Exchange(NamedTuple):
+    """How the copies of a ring hear of each other, inside one program."""
+
+    part: learning.Part = learning.WHOLE  # which of how many this is
+    lanes: Callable[[Tree], Tree] = lambda tree: tree  # [b, ...] of all copies, as [B, ...]
+    contributions: Callable[[Contribution], Sequence[Contribution]] = learning.alone
+
+
 def one_round(
-    task: Task, seed: Array, state: State, memory: Tree, lane: Array, round: Array
+    task: Task,
+    seed: Array,
+    state: State,
+    memory: Tree,
+    lane: Array,
+    round: Array,
+    others: Exchange = Exchange(),  # noqa: B008 it is a plain value
 ) -> tuple[State, Tree, Round]:
     """Produce, add, absorb, learn."""
-    weights = task.algorithm.acting(state.learner)
+    weights = boundary(task.algorithm.acting(state.learner))
     env, step, lanes, produced = experience.roll(
         task, seed, weights, state.env, state.step, state.lanes, lane, round
     )
     produced = boundary(produced)
-    memory = learning.add(task, seed, memory, produced.items, round)
-    learner = task.algorithm.absorb(state.learner, produced.summary)
-    learner, memory, metrics = learning.learn(task, seed, learner, memory, round)
-    recent = push(state.recent, produced.outcome)
+    memory = learning.add(task, seed, memory, produced.items, round, others.part)
+    summary, outcome = others.lanes((produced.summary, produced.outcome))
+    learner = task.algorithm.absorb(state.learner, summary)
+    learner, memory, metrics = learning.learn(
+        task, seed, learner, memory, round, others.part, others.contributions
+    )
+    recent = push(state.recent, outcome)
     state = State(learner, env, step, lanes, recent)
-    return state, memory, Round(produced.outcome, metrics, means(recent))
+    return state, memory, Round(outcome, metrics, means(recent))
 
 
-def program(task: Task) -> Any:
-    """`advance(seed, state, memory, lane, round, rounds, steps_left, until_return)`, jitted.
+def program(task: Task, others: Exchange = Exchange()) -> Any:  # noqa: B008 it is a plain value
+    """`advance(seed, state, memory, lane, round, rounds, steps_left, until_return)`.
 
     It runs at most `rounds`, no more than `capacity`, and returns (state, memory, reports
     [capacity, ...], how many rounds it ran).
@@ -79,7 +98,7 @@ def program(task: Task) -> Any:
         steps_left: Array,
         until_return: Array,
     ) -> tuple[State, Tree, Round, Array]:
-        step = partial(one_round, task, seed)
+        step = partial(one_round, task, seed, others=others)
         like = jax.eval_shape(step, state, memory, lane, round)[2]
         reports = jax.tree.map(lambda x: jnp.zeros((capacity(task), *x.shape), x.dtype), like)
 
@@ -103,4 +122,4 @@ def program(task: Task) -> Any:
         state, memory, reports, i, _, _ = lax.while_loop(goes_on, body, start)
         return state, memory, reports, i
 
-    return jax.jit(advance, donate_argnums=2)
+    return advance

@@ -54,7 +54,8 @@ class Ring:
     @property
     def fused(self) -> bool:
         """Is the whole ring one program?"""
-        return not (self.plan.cut or self.plan.lag) and isinstance(self.task.env, Env)
+        alone = len(self.plan.pieces) == len(self.policy) == 1 and not self.plan.lag
+        return alone and isinstance(self.task.env, Env)
 
     def learner(self) -> Tree:
         """The learner's state."""
@@ -135,7 +136,7 @@ class Ring:
 
     def memory_bytes(self) -> int:
         """How much memory the memory stage holds, in all its shards."""
-        task, shards = self.task, len(self.memory)
+        task, shards = self.task, self.plan.copies("memory")
         items, _ = experience.produced_like(task, task.lanes // shards)
         like = jax.eval_shape(lambda: task.algorithm.memory.init(items, shards))
         return shards * sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(like))

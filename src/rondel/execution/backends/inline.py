@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rondel.execution import mesh
 from rondel.execution.backend import Copy, drives, envs_of, name_of, recipe
 from rondel.execution.hosted import Direct
 from rondel.plan import Plan
@@ -26,12 +27,20 @@ class InlineCopy:
 
 
 class Inline:
-    """The backend that is a plain loop."""
+    """The backend that is a plain loop.
 
-    def __init__(self) -> None:
+    Copies of the whole ring are one program where there is a device for each; `meshed=False` runs
+    them in turn all the same.
+    """
+
+    def __init__(self, meshed: bool = True) -> None:
+        self._meshed = meshed
         self._copies: list[InlineCopy] = []
 
     def launch(self, task: Any, plan: Plan) -> list[list[Copy]]:
+        if self._meshed and mesh.fits(task, plan):
+            self._copies = [InlineCopy("all", mesh.MeshFragment(task, plan))]
+            return [list(self._copies)]
         pieces: list[list[Any]] = []
         for piece, (_, copies) in enumerate(plan.pieces):
             pieces.append([])

@@ -1,0 +1,133 @@
+"""Copies of the whole ring on several devices of this process, as one program.
+
+Each device has some lanes and a shard of memory; the learner's state is the same on all. Summaries
+and gradients are gathered and summed in copy order, so the numbers are those of the same copies
+anywhere else.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from rondel.execution import experience, fused, learning
+from rondel.execution.episodes import Recent
+from rondel.execution.learning import Contribution
+from rondel.execution.task import Task, with_keys, without_keys
+from rondel.plan import Plan
+from rondel.types import Array, Env, Tree
+
+_EVERY, _SAME = PartitionSpec("copy"), PartitionSpec()
+
+
+def fits(task: Task, plan: Plan) -> bool:
+    """Is this plan copies of the whole ring, with a device for each?"""
+    copied = len(plan.pieces) == 1 and plan.pieces[0].copies > 1
+    at_once = plan.lag == 0 and not plan.free and isinstance(task.env, Env)
+    return copied and at_once and jax.local_device_count() >= plan.pieces[0].copies
+
+
+class MeshFragment:
+    """All copies of `all*n`; it answers what a fused fragment is asked."""
+
+    def __init__(self, task: Task, plan: Plan) -> None:
+        self.task, self.copies = task, plan.pieces[0].copies
+        self.mesh = Mesh(np.array(jax.local_devices()[: self.copies]), ("copy",))
+        self.seed = np.uint32(task.seed)
+        self.lane: Tree = np.arange(task.lanes, dtype=np.int32)
+        part = (task.lanes // self.copies, self.copies)
+        items, _ = experience.produced_like(task, part[0])
+
+        def memories() -> Tree:
+            one = task.algorithm.memory.init(items, self.copies)
+            return jax.tree.map(lambda x: jnp.stack([x] * self.copies), one)
+
+        self.learner = self._placed(jax.jit(partial(learning.init, task))(self.seed), _SAME)
+        self.lanes = self._placed(jax.jit(partial(experience.first_lanes, task))(self.lane), _EVERY)
+        self.memory = self._placed(jax.jit(memories)(), _EVERY)
+        self.env: Tree = ()
+        self.step: Tree = ()
+        self._acting = jax.jit(task.algorithm.acting)
+        self._advance = jax.jit(self._program(), donate_argnums=2)
+
+    def _placed(self, tree: Tree, spec: PartitionSpec) -> Tree:
+        return jax.device_put(tree, NamedSharding(self.mesh, spec))
+
+    def _program(self) -> Any:
+        copies = self.copies
+
+        def gather(tree: Tree) -> Tree:
+            return lax.all_gather(tree, "copy", tiled=True)
+
+        def exchange(contribution: Contribution) -> list[Contribution]:
+            every = lax.all_gather(contribution, "copy")
+            return [jax.tree.map(lambda x, i=i: x[i], every) for i in range(copies)]
+
+        def one_copy(seed: Array, state: fused.State, memory: Tree, *rest: Array) -> Tree:
+            others = fused.Exchange((lax.axis_index("copy"), copies), gather, exchange)
+            mine = jax.tree.map(lambda x: x[0], memory)
+            advance = fused.program(self.task, others)
+            state, mine, reports, n = advance(seed, state, mine, *rest)
+            return state, jax.tree.map(lambda x: x[None], mine), reports, n
+
+        state = fused.State(_SAME, _EVERY, _EVERY, _EVERY, _SAME)  # type: ignore[arg-type]
+        return jax.shard_map(
+            one_copy,
+            mesh=self.mesh,
+            in_specs=(_SAME, state, _EVERY, _EVERY, _SAME, _SAME, _SAME, _SAME),
+            out_specs=(state, _EVERY, _SAME, _SAME),
+            check_vma=False,
+        )
+
+    def begin(self) -> None:
+        """Begin an episode in every lane."""
+        start = jax.jit(partial(experience.first_step, self.task))
+        self.env, self.step = self._placed(start(self.seed, self.lane), _EVERY)
+
+    def advance(
+        self, recent: Recent, round: int, rounds: int, steps_left: int, until_return: float
+    ) -> tuple[Recent, list[fused.Round]]:
+        """Up to `rounds` rounds of all copies in one program; see `fused`."""
+        state = fused.State(self.learner, self.env, self.step, self.lanes, recent)
+        state, self.memory, reports, n = self._advance(
+            self.seed, state, self.memory, self.lane, round, rounds, steps_left, until_return
+        )
+        self.learner, self.env, self.step, self.lanes, recent = state
+        reports, recent = jax.tree.map(np.asarray, (reports, recent))
+        return recent, [jax.tree.map(lambda x, i=i: x[i], reports) for i in range(int(n))]
+
+    def acting(self) -> Tree:
+        """What the policy needs to know of the learner."""
+        return self._acting(self.learner)
+
+    def snapshot(self, *names: str) -> dict[str, Tree]:
+        """The states by name, with NumPy arrays; memory as a tuple of shards."""
+        parts: dict[str, Tree] = {name: getattr(self, name) for name in _PARTS}
+        parts = {k: v for k, v in parts.items() if not names or k in names} | {"made": ()}
+        parts = jax.tree.map(np.asarray, {k: without_keys(v) for k, v in parts.items()})
+        if "memory" in parts:
+            memory = parts["memory"]
+            shards = [jax.tree.map(lambda x, i=i: x[i], memory) for i in range(self.copies)]
+            parts["memory"] = tuple(shards)
+        return parts
+
+    def restore(self, parts: dict[str, Tree]) -> None:
+        """Go on from what `snapshot` once gave, or from some of it."""
+        parts.pop("made", None)
+        for name, tree in parts.items():
+            if name == "memory":
+                tree = jax.tree.map(lambda *xs: np.stack(xs), *tree)
+            whole = with_keys(getattr(self, name), jax.tree.map(jnp.array, tree))
+            setattr(self, name, self._placed(whole, _SAME if name == "learner" else _EVERY))
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+_PARTS = ("learner", "lanes", "step", "env", "memory")

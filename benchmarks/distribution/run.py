@@ -1,0 +1,140 @@
+"""What distribution gains and costs: plans and backends side by side, in one run.
+
+    python benchmarks/distribution/run.py                    all tables, printed
+    python benchmarks/distribution/run.py sleepy --write     one of them, written to results.md
+    python benchmarks/distribution/run.py sleepy --rllib PYTHON     with RLlib, in its own venv
+
+Tables: `sleepy` (an environment that sleeps 2 ms per step), `cartpole` (the cost of cutting),
+`wire` (one round trip). Ratios are what counts: the cores are shared and noisy. Speed is counted
+in steps after a few rounds, so that compilation is not in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import rondel
+from rondel.plan import parse
+from rondel.run.setup import backend_for, prepare
+
+from sleepy import Sleepy
+
+HERE = Path(__file__).parent
+SMALL = {"hidden": (16, 16), "epochs": 1, "minibatches": 1, "tuned": False}
+
+
+def steps_per_second(seconds: float, *request: Any, **fields: Any) -> float:
+    """The speed of a run after its first rounds."""
+    with rondel.start(*request, steps=10**9, **fields) as run:
+        reports = run.rounds()
+        for _ in range(3):
+            next(reports)
+        began, before = time.monotonic(), run.steps
+        while time.monotonic() - began < seconds:
+            next(reports)
+        return (run.steps - before) / (time.monotonic() - began)
+
+
+def sleepy(seconds: float, rllib: str | None) -> list[str]:
+    """`actor*16 | learner` against `actor*1`, and central inference."""
+    rows = ["| plan | on | steps/s | of 16 × `actor*1` |", "|---|---|---|---|"]
+    for on in ("processes", "ray"):
+        one = None
+        for plan, lanes, block in (
+            ("actor | learner", 1, 1),
+            ("actor*16 | learner", 16, 1),
+            ("env*16 | policy+learner", 32, 16),
+        ):
+            fields = {"lanes": lanes, "block": block, "rollout": 64, **SMALL}
+            speed = steps_per_second(seconds, "ppo", Sleepy, plan=plan, on=on, **fields)
+            one = one or speed
+            rows.append(f"| `{cell(plan)}` | {on} | {speed:,.0f} | {speed / one / 16:.2f} |")
+    if rllib:
+        for runners in (1, 16):
+            command = [rllib, str(HERE / "rllib_sleepy.py"), str(runners), str(seconds)]
+            out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            rows.append(f"| RLlib PPO, {runners} env runners | ray | {float(out.split()[-1]):,.0f} | |")
+    return rows
+
+
+def cartpole(seconds: float, _: Any) -> list[str]:
+    """The cost of a cut, and what a lag of one round gains by overlap."""
+    rows = ["| env | plan | on | steps/s | of `all` |", "|---|---|---|---|---|"]
+    for env in ("jax:CartPole-v1", "gymnasium:CartPole-v1"):
+        fields = {"lanes": 16, "rollout": 64, "updates": 64, "tuned": False, "warmup": 0}
+        whole = steps_per_second(seconds, "dqn", env, **fields)
+        rows.append(f"| {env} | `all` | inline | {whole:,.0f} | 1.00 |")
+        for on in ("inline", "threads", "processes", "ray"):
+            for lag in (0, 1):
+                plan = "actor | learner"
+                speed = steps_per_second(seconds, "dqn", env, plan=plan, on=on, lag=lag, **fields)
+                told = f"`{cell(plan)}`" + (f", lag {lag}" if lag else "")
+                rows.append(f"| {env} | {told} | {on} | {speed:,.0f} | {speed / whole:.2f} |")
+    return rows
+
+
+def wire(_: float, __: Any) -> list[str]:
+    """One call and its answer, with next to nothing in it."""
+    rows = ["| on | µs, median | µs, best tenth |", "|---|---|---|"]
+    for on in ("inline", "threads", "processes", "ray"):
+        fields = {"plan": "actor | learner", "on": on, "hidden": (8,)}
+        setup = prepare("dqn", "CartPole-v1", fields=fields)
+        backend = backend_for(setup)
+        try:
+            learner = backend.launch(setup.task, parse("actor | learner"))[1][0]
+            trips = [round_trip(lambda: backend.get([learner.call("snapshot", "none")])) for _ in range(1000)]
+        finally:
+            backend.close()
+        trips = sorted(trips[100:])
+        best = statistics.mean(trips[: len(trips) // 10])
+        rows.append(f"| {on} | {statistics.median(trips):.0f} | {best:.0f} |")
+    return rows
+
+
+def round_trip(call: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    call()
+    return (time.perf_counter() - began) * 1e6
+
+
+def cell(plan: str) -> str:
+    return plan.replace("|", "\\|")
+
+
+TABLES = {"sleepy": sleepy, "cartpole": cartpole, "wire": wire}
+
+
+def write(name: str, lines: list[str]) -> None:
+    """Put a table in the place of the one of that name."""
+    path = HERE / "results.md"
+    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    text = path.read_text()
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    path.write_text(before + "\n".join([begin, *lines, end]) + after)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("tables", nargs="*", choices=[*TABLES, []], help="all, if none is named")
+    parser.add_argument("--seconds", type=float, default=15.0, help="how long each is measured")
+    parser.add_argument("--rllib", help="the Python of a venv with ray[rllib] and torch")
+    parser.add_argument("--write", action="store_true", help="write the tables to results.md")
+    args = parser.parse_args()
+    print(f"{platform.processor() or platform.machine()}, Python {platform.python_version()}")
+    for name in args.tables or TABLES:
+        lines = TABLES[name](args.seconds, args.rllib)
+        print("", *lines, sep="\n", flush=True)
+        if args.write:
+            write(name, lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,393 @@
+"""The backend of Ray's actors."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from execution.backends import same
+from execution.test_equality import assert_equal, task
+from rondel.errors import RondelError
+from rondel.execution.backend import Late, Lost
+from rondel.execution.backends.inline import Inline
+from rondel.execution.ring import Ring
+from rondel.plan import parse
+from rondel.types import HostWorld
+
+ray = pytest.importorskip("ray")
+backend = importlib.import_module("rondel.execution.backends.ray")
+Ray = backend.Ray
+
+CPUS = 8
+CASES = (  # two more plans are tested below, before something else is done with their actors
+    ("ppo", "actor*2 | learner"),
+    ("toy", "env*2 | policy+learner"),
+    ("dqn", "actor*2 | memory*2 | gradient+update"),
+    ("toy", "actor+memory+gradient*2 | update"),
+    ("ppo", "all*2"),
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster() -> Iterator[None]:
+    """One for all tests: it takes seconds to start, as does each process of an actor."""
+    backend.start_here(num_cpus=CPUS)
+    yield
+    ray.shutdown()
+
+
+@pytest.mark.parametrize(("name", "plan"), CASES)
+def test_ray_equals_inline(name: str, plan: str) -> None:
+    same.assert_equals_inline(Ray(), name, plan)
+
+
+def test_ray_equals_inline_on_gymnasium() -> None:
+    world = same.gymnasium_cartpole()
+    same.assert_equals_inline(Ray(), "toy", "actor*2 | learner", env=world)
+
+
+def test_host_environments_alone_need_no_jax() -> None:
+    world = same.gymnasium_cartpole()
+
+    def make_without_jax(lanes: int, first_lane: int) -> Any:  # goes by value: it is local
+        import sys
+
+        if "jax" in sys.modules:
+            raise RuntimeError("jax was imported")
+        return world.make(lanes, first_lane)
+
+    cut = "env*2 | policy | learner"
+    result = same.run_on(Ray(), "toy", cut, env=HostWorld(world.spec, make_without_jax))
+    assert_equal(result, same.inline("toy", cut, 0, world))
+
+
+def test_ray_equals_inline_with_a_lag_and_after_a_restore() -> None:
+    """What is restored is no promise: values go to the actors, rounds in flight among them."""
+    plan = parse("actor*2 | learner", lag=1)
+    inline = Ring(task("toy"), plan)
+    same.run(inline, 300)
+    saved = jax.tree.map(np.array, (inline.tree(), inline.stored()))  # memory's own is used up
+    at = (inline.round, inline.steps)
+    expected = same.run(inline, 900)
+    ring = Ring(task("toy"), plan, Ray())
+    try:
+        result = same.run(ring, 900)
+        assert_equal(result | {"returns": expected["returns"]}, expected)
+        ring.restore(*saved, *at)
+        assert ring.round < expected["counts"][0] - 2
+        assert_equal(same.run(ring, 900), expected)
+    finally:
+        ring.close()
+
+
+def test_ray_equals_inline_until_an_environment_is_killed() -> None:
+    """Only its policy is in touch with it, but the driver hears who died."""
+    plan = "env*2 | policy | learner"
+    ring = Ring(task("dqn"), parse(plan), Ray())
+    try:
+        assert_equal(same.run(ring, 900), same.inline("dqn", plan, 0, same.ENV))
+        os.kill(ring.env[1].process, signal.SIGKILL)
+        with pytest.raises(Lost, match="env 2 of 2 died: its worker process has died"):
+            same.run(ring, 9_000)
+    finally:
+        ring.close()
+
+
+class Recorder:
+    """In place of a fragment: it does as it is told."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def note(self, what: Any) -> None:
+        self.seen.append(what)
+
+    def notes(self) -> Any:
+        return np.array(self.seen)
+
+    def nothing(self) -> None:
+        pass
+
+    def is_none(self, what: Any) -> bool:
+        return what is None
+
+    def process(self) -> int:
+        return os.getpid()
+
+    def sleep(self, seconds: float) -> float:
+        time.sleep(seconds)
+        return seconds
+
+    def gradient(self, one: Any, two: Any) -> tuple[Any, Any]:  # a request with two results
+        return one, two
+
+    def array(self, length: int) -> Any:
+        return np.ones(length)
+
+    def fail(self) -> None:
+        try:
+            raise KeyError("at the bottom")
+        except KeyError as error:
+            raise Unusual(3, "left") from error
+
+    def train(self) -> Any:
+        return same.run_on(Ray(), "toy", "actor*2 | learner", steps=300)
+
+    def close(self) -> None:
+        pass
+
+
+class Unusual(Exception):
+    """One that pickle can't rebuild from its message."""
+
+    def __init__(self, code: int, side: str) -> None:
+        super().__init__(f"code {code} on the {side}")
+
+
+@contextmanager
+def recorders(plan: str = "actor*2 | learner", **options: Any) -> Iterator[Any]:
+    """Recorders in place of fragments -> (backend, the copies of each piece)."""
+    on = Ray(**options)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(backend, "recipe", lambda *_: (Recorder, ()))
+            patch.setattr(backend, "HostedLanes", Recorder)  # then no jax is imported for them
+            pieces = on.launch(None, parse(plan))
+        yield on, pieces
+    finally:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(backend, "_GRACE", 0.5)
+            on.close()
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Any]:
+    """(backend, two actors and a learner), which must be left without failures."""
+    with recorders() as (on, (actors, (learner,))):
+        yield on, *actors, learner
+
+
+def test_a_copy_answers_in_order_even_if_it_must_wait_for_others(three: Any) -> None:
+    on, one, two, learner = three
+    learner.call("note", one.call("sleep", 0.5))  # waits
+    learner.call("note", two.call("sleep", 0))  # could go first
+    learner.call("note", 7)  # waits for nothing
+    assert on.get([learner.call("notes")])[0].tolist() == [0.5, 0, 7]
+
+
+def test_what_is_handed_on_is_what_was_made(three: Any) -> None:
+    on, one, two, learner = three
+    first, second = one.call("gradient", one.call("nothing"), two.call("array", 10**6))
+    none, array, number = on.get([learner.call("is_none", first), second, 5])
+    assert none
+    assert number == 5  # a value is its own promise
+    array += 1  # and writable, so it is our own
+    assert array.sum() == 2 * 10**6
+
+
+def test_waiting_tells_who_is_there(three: Any) -> None:
+    on, one, two, _ = three
+    slow, quick = one.call("sleep", 2.0), two.call("sleep", 0)
+    assert on.wait([slow, quick]) == [1]
+    assert on.wait([slow, None]) == [1]
+    assert on.get([slow]) == [2.0]
+
+
+def test_who_is_late_is_named_and_not_who_waits_for_it(three: Any, monkeypatch: Any) -> None:
+    on, _, two, learner = three
+    slow = learner.call("note", two.call("sleep", 2.0))
+    with monkeypatch.context() as patch:
+        patch.setattr(on, "_deadline", 0.5)
+        late = r"for 0\.5 s\. Late: actor 2 of 2 \(process .*\) with `sleep`\. It hangs"
+        with pytest.raises(Late, match=late):
+            on.get([slow])
+    on.get([slow])
+
+
+def test_a_failure_that_nobody_asked_about_is_raised_at_once() -> None:
+    with recorders("actor | learner") as (on, ((actor,), (learner,))):
+        actor.call("fail")
+        actor.call("nothing")
+        began = time.monotonic()
+        with pytest.raises(Unusual, match="code 3 on the left") as caught:
+            on.get([learner.call("sleep", 60)])
+        assert time.monotonic() - began < 30
+    assert "In actor." in caught.value.__notes__
+    assert any("in fail\n    raise Unusual(3" in note for note in caught.value.__notes__)
+    assert caught.value.__context__ is None  # nothing of Ray's machinery is shown
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_the_users_exception_comes_out(failing: Any) -> None:
+    with pytest.raises(failing.kind, match=r"lane 9.*last action") as caught:
+        same.run_on(Ray(), "dqn", "env*2 | policy | learner", env=failing.world)
+    # two phases of 8 lanes: env 1 has lanes 8 to 11 of the second
+    assert "In env 1 of 2." in caught.value.__notes__
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert any('raise ValueError("the pole is on fire")' in n for n in caught.value.__notes__)
+
+
+def test_a_killed_actor_is_named_at_once() -> None:
+    with recorders() as (on, ((one, two), (learner,))):
+        slow = [learner.call("note", copy.call("sleep", 60)) for copy in (one, two)]
+        began = time.monotonic()
+        os.kill(two.process, signal.SIGKILL)
+        said = rf"actor 2 of 2 \(process {two.process} on .*\) died: its worker process has died"
+        with pytest.raises(Lost, match=said):
+            on.get(slow)
+        assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize(
+    ("resources", "said"),
+    [
+        (
+            [{"gpu": 1}, {"memory": 2**60}],
+            r"`actor\*2 \| learner` asks for 2 GPU, 1.07e\+09 GiB of",
+        ),
+        ([{"gpu": 1}, {}], r", and the cluster has 0 GPU: fewer"),
+        ([{}], r"given for 1 pieces, and .* has 2"),
+        ([{"cpu": -1}, {}], r"actor can't ask for cpu=-1"),
+    ],
+)
+def test_a_cluster_that_is_too_small_is_refused(resources: Any, said: str) -> None:
+    with pytest.raises(RondelError, match=said):
+        Ray(resources=resources).launch(task("toy"), parse("actor*2 | learner"))
+
+
+def test_a_cluster_that_is_busy_is_named_and_left_alone() -> None:
+    free = int(ray.available_resources()["CPU"])
+    with recorders("all", resources=[{"cpu": free}]):
+        busy = Ray(resources=[{"cpu": CPUS}], deadline=0.2)
+        with pytest.raises(Late, match=rf"asks for {CPUS} CPU\. .* within 0\.2 s: 0 CPU free now"):
+            busy.launch(task("toy"), parse("all"))
+        with recorders("all", resources=[{"cpu": 0}]) as (on, ((copy,),)):  # shares the cores
+            assert on.get([copy.call("process")]) == [copy.process]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "said"),
+    [
+        ([{"CPU": 4.0, "GPU": 1.0}], None),
+        ([{"CPU": 2.0}, {"CPU": 2.0, "GPU": 1.0}], None),
+        ([{"CPU": 2.0, "GPU": 1.0}], "asks for 4 CPU, and the cluster has 2 CPU: fewer"),
+        ([{"CPU": 8.0}], "asks for 1 GPU, and the cluster has 0 GPU"),
+        (
+            [{"CPU": 3.0}, {"CPU": 1.0, "GPU": 1.0}],
+            "learner asks for 2 CPU, 1 GPU, and no node has that: the most that one has is 3 CPU, ",
+        ),
+    ],
+)
+def test_what_is_missing_is_said(nodes: Any, said: str | None) -> None:
+    plan = parse("actor*2 | learner")
+    lack = backend.missing(plan, backend.bundles_of(plan, [{}, {"cpu": 2, "gpu": 1}]), nodes)
+    assert (lack is None) if said is None else (said in lack)
+
+
+def test_a_run_within_an_actor_of_a_run() -> None:
+    with recorders("all") as (on, ((outer,),)):
+        inner = on.get([outer.call("train")])[0]
+    assert_equal(inner, same.run_on(Inline(), "toy", "actor*2 | learner", steps=300))
+
+
+def test_nothing_is_left(three: Any) -> None:
+    on, *copies = three
+    processes = [copy.process for copy in copies]
+    assert all(map(is_alive, processes))
+    on.close()
+    on.close()  # a second time does nothing
+    assert ray.is_initialized()  # it was there before
+    until(lambda: not any(map(is_alive, processes)))
+    table = ray.util.placement_group_table()
+    assert {group["state"] for group in table.values()} == {"REMOVED"}
+    until(lambda: ray.available_resources().get("CPU") == CPUS)
+
+
+def until(true: Any) -> None:
+    end = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def is_alive(process: int) -> bool:
+    return Path(f"/proc/{process}").exists()
+
+
+SCRIPT = """
+    import gymnasium
+    from execution.test_equality import Limits, Ring, make, parse, rounds, task
+    from rondel.execution.backends.ray import Ray
+
+    class Mine(gymnasium.Wrapper):
+        def __init__(self):
+            super().__init__(gymnasium.make("CartPole-v1"))
+
+    ring = Ring(task("toy", make(Mine)), parse("actor*2 | memory*2 | gradient*2 | update"), Ray())
+    try:
+        for report in rounds(ring, Limits(10**9)):
+            print("round", report.round, *[copy.process for copy in ring.policy], flush=True)
+    finally:
+        ring.close()
+"""
+
+
+def test_ctrl_c_ends_a_program_and_the_cluster_that_it_started(tmp_path: Path) -> None:
+    """With more copies than cores, and an environment that only the program's own file has."""
+    script = tmp_path / "program.py"
+    script.write_text(textwrap.dedent(SCRIPT))
+    tests = Path(__file__).parents[2]
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    environ |= {"PYTHONPATH": str(tests), "RONDEL_MARK": str(tmp_path)}
+    program = subprocess.Popen(
+        [sys.executable, str(script)],
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert program.stdout is not None
+        line = program.stdout.readline().split()
+        assert line[:1] == ["round"], program.communicate()[1]
+        there = marked(tmp_path)
+        assert set(map(int, line[2:])) < there
+        os.killpg(program.pid, signal.SIGINT)
+        _, errors = program.communicate(timeout=60)
+    finally:
+        program.kill()
+    assert errors.rstrip().endswith("KeyboardInterrupt")
+    until(lambda: not marked(tmp_path) & there)
+
+
+def marked(path: Path) -> set[int]:
+    """The processes that inherited a mark."""
+    found = set()
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if f"RONDEL_MARK={path}".encode() in environ.read_bytes():
+                found.add(int(environ.parent.name))
+        except OSError:  # it is gone, or not ours
+            continue
+    return found
+
+
+def test_without_ray_the_command_to_install_it_is_said(monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "rondel.execution.backends.ray")
+    with pytest.raises(RondelError, match=r'pip install "rondel\[ray\]"'):
+        importlib.import_module("rondel.execution.backends.ray")

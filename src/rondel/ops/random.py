@@ -59,6 +59,7 @@ def normal(keys: Array, count: int) -> Array:
     return np.float32(np.sqrt(2.0)) * jax.lax.erf_inv(centred)
 
 
+@jax.jit  # traced once for all its uses in a process
 def threefry(key0: Array, key1: Array, x: Array, y: Array) -> tuple[Array, Array]:
     """Two random words for each key (key0, key1) and counter (x, y); all uint32, broadcast."""
     schedule = (key0, key1, key0 ^ key1 ^ np.uint32(0x1BD11BDA))

@@ -256,17 +256,29 @@ def finish_blocks(
     return blocked(one_block, task.block)(weights, tail, time_major(rows), last, lane)
 
 
-def act_blocks(
-    task: Task, weights: Tree, carry: Tree, obs: Tree, first: Array, keys: Array, lane: Array
+def act_key_data(task: Task, seed: Array, round: Array, lane: Array) -> Array:
+    """`act_keys` as plain numbers [T, b, 2]."""
+    return jax.random.key_data(act_keys(task, seed, round, lane))
+
+
+def act_at(
+    task: Task,
+    weights: Tree,
+    carry: Tree,
+    obs: Tree,
+    first: Array,
+    keys: Array,
+    t: Array,
+    lane: Array,
 ) -> tuple[Array, Tree, Tree, Tree]:
-    """`act` for any number of lanes, block by block; `keys` as key data [b, 2]."""
+    """`act` in step t of a round for any number of lanes, block by block; keys [T, b, 2]."""
 
     def one_block(weights: Tree, *per_lane: Tree) -> Tree:
         carry, obs, first, keys, lane = per_lane
         keys = jax.random.wrap_key_data(keys, impl="threefry2x32")
         return act(task.algorithm, weights, carry, obs, first, keys, lane)
 
-    return blocked(one_block, task.block)(weights, carry, obs, first, keys, lane)
+    return blocked(one_block, task.block)(weights, carry, obs, first, keys[t], lane)
 
 
 def first_step(task: Task, seed: Array, lane: Array) -> tuple[Tree, Step]:

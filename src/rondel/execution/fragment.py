@@ -63,8 +63,8 @@ class Fragment:
         # Only memory is donated: everything else may have been handed out.
         self._roll = jax.jit(partial(experience.roll, task))
         self._begin = jax.jit(partial(experience.begin, task))
-        self._keys = jax.jit(lambda *at: jax.random.key_data(experience.act_keys(task, *at)))
-        self._act = jax.jit(partial(experience.act_blocks, task))
+        self._keys = jax.jit(partial(experience.act_key_data, task))
+        self._act = jax.jit(partial(experience.act_at, task))
         self._finish = jax.jit(partial(experience.finish_blocks, task))
         self._add = jax.jit(partial(learning.add, task, part=part), donate_argnums=1)
         self._draw = jax.jit(partial(learning.draw, task, part=part))
@@ -141,18 +141,16 @@ class Fragment:
 
     def _produce_by_links(self, weights: Tree, round: int) -> tuple[Tree, Tree, Tree]:
         """While the environments of one phase step, the policy acts for the other."""
+        weights = jax.device_put(weights)  # once, not in every step
         begun = self._begin(self.seed, weights, self.lanes.carry, round, self.lane)
-        keys = np.asarray(self._keys(self.seed, round, self.lane))
+        keys = self._keys(self.seed, round, self.lane)
         halves = [_Half(phase, self, begun, keys) for phase in self.phases]
         for t in range(self.task.algorithm.rollout):
             for half in halves:
                 half.act(weights, t)
-        for half in halves:
-            half.see()
-        rows = joined([stack(half.rows) for half in halves], axis=1)
-        outcome = joined([stack(half.outcomes) for half in halves], axis=1)
+        rows, outcome = joined([half.finish() for half in halves], axis=1)
         self._refuse_non_finite(rows)
-        step = joined([half.step for half in halves])
+        step = joined([half.steps[-1] for half in halves])
         items, summary, tail = self._finish(weights, self.lanes.tail, rows, step, self.lane)
         self.step, self.lanes = step, Lanes(joined([half.carry for half in halves]), tail)
         return items, summary, jax.tree.map(np.transpose, outcome)
@@ -165,7 +163,7 @@ class Fragment:
 
     def _take(self, phase: tuple[Group, ...]) -> Step:
         steps = [self.links[group.env].take(group.first_lane) for group in phase]
-        return to_device(steps[0]) if len(steps) == 1 else joined(steps)
+        return copied(steps[0]) if len(steps) == 1 else joined(steps)
 
     def _refuse_non_finite(self, rows: Row) -> None:
         """Name an environment that gives NaN: in a loss it would pass for the learner's."""
@@ -297,34 +295,41 @@ class _Half:
         begin = phase[0].first_lane - int(fragment.lane[0])
         here = slice(begin, begin + sum(group.lanes for group in phase))
         whole = here == slice(0, len(fragment.lane))
-        self.lane, self.keys = fragment.lane[here], keys[:, here]
-        self.carry, self.step = (
+        self.lane = jax.device_put(fragment.lane[here])
+        self.keys = keys if whole else keys[:, here]
+        self.carry, step = (
             tree if whole else jax.tree.map(lambda x: x[here], tree)
             for tree in (carry, fragment.step)
         )
-        self.rows: list[Row] = []
-        self.outcomes: list[experience.Outcome] = []
-        self._asked: Any = None
+        self.steps: list[Step] = [step]
+        self.acts: list[Tree] = []  # (action, extras, carry before acting) after each step
 
     def act(self, weights: Tree, t: int) -> None:
         """Take the answer to the last action, if there was one, and ask for a step by the next."""
         self.see()
+        step = self.steps[-1]
         action, after, extras, carry = self.fragment._act(
-            weights, self.carry, self.step.obs, self.step.first, self.keys[t], self.lane
+            weights, self.carry, step.obs, step.first, self.keys, t, self.lane
         )
         self.fragment._ask(self.phase, np.asarray(action))
-        self._asked = (action, extras, carry)
+        self.acts.append((action, extras, carry))
         self.carry = after
 
     def see(self) -> None:
         """Take the answer to what was asked for."""
-        if self._asked is None:
-            return
-        step = self.fragment._take(self.phase)
-        action, extras, carry = self._asked
-        self.rows.append(experience.row_of(self.step, action, extras, carry, step))
-        self.outcomes.append(experience.outcome_of(step))
-        self.step, self._asked = step, None
+        if len(self.acts) == len(self.steps):
+            self.steps.append(self.fragment._take(self.phase))
+
+    def finish(self) -> tuple[Row, experience.Outcome]:
+        """The round's rows and outcome [T, b]."""
+        self.see()
+        steps = stack(self.steps)
+        before, after = (jax.tree.map(lambda x, at=at: x[at], steps) for at in _AROUND)
+        action, extras, carry = stack(self.acts)
+        return experience.row_of(before, action, extras, carry, after), experience.outcome_of(after)
+
+
+_AROUND = (slice(None, -1), slice(1, None))  # of T + 1 steps: before and after each action
 
 
 def taken(share: Share, parts: tuple[Tree, ...]) -> Tree:
@@ -350,6 +355,13 @@ def joined(trees: Any, axis: int = 0) -> Tree:
         return jnp.concatenate(xs, axis)
 
     return trees[0] if len(trees) == 1 else jax.tree.map(join, *trees)
+
+
+def copied(step: Step) -> Step:
+    """A step in fresh memory, as `to_device` would, and quicker: it is called in every step."""
+    obs = step.obs
+    mine = np.array(obs) if isinstance(obs, np.ndarray) else to_device(obs)
+    return Step(mine, *map(np.array, step[1:]))  # type: ignore[arg-type]
 
 
 def stack(trees: list[Any]) -> Any:

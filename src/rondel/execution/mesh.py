@@ -23,7 +23,7 @@ from rondel.execution.task import Task, with_keys, without_keys
 from rondel.plan import Plan
 from rondel.types import Array, Env, Tree
 
-_EVERY, _SAME = PartitionSpec("copy"), PartitionSpec()
+_EVERY, _SAME = PartitionSpec("copy"), PartitionSpec()  # type: ignore[no-untyped-call]
 
 
 def fits(task: Task, plan: Plan) -> bool:

@@ -61,8 +61,21 @@ def describe(setup: Setup, steps: int, until_return: float, machine: str) -> dic
     }
 
 
-def setup_from(meta: dict[str, Any], algorithm: Any, env: Any, config: Any) -> Setup:
-    """The setup that `describe` told of. The user's own parts have to be brought again."""
+PLACING = ("plan", "lag", "free", "on", "resources", "address")
+
+
+def setup_from(
+    meta: dict[str, Any], algorithm: Any, env: Any, config: Any, placing: dict[str, Any]
+) -> Setup:
+    """The setup that `describe` told of. The user's own parts have to be brought again.
+
+    `placing` has the fields that say where it runs, as far as they are to be others.
+    """
+    if unknown := sorted(placing.keys() - set(PLACING)):
+        raise RondelError(
+            f"A run goes on with what it is: {', '.join(unknown)} can't be changed. Where it runs "
+            f"can be: {', '.join(PLACING)}."
+        )
     name = meta["algorithm"]
     if algorithm is None:
         if name not in algorithms.TABLE:
@@ -71,7 +84,7 @@ def setup_from(meta: dict[str, Any], algorithm: Any, env: Any, config: Any) -> S
                 "load it with algorithm=… and config=…."
             )
         algorithm = name
-    fields = {k: v for k, v in meta["options"].items() if v is not None}
+    fields = {k: v for k, v in (meta["options"] | placing).items() if v is not None}
     if config is None and meta["config"] is not None:
         fields |= meta["config"]
     if env is None and not can_be_made(meta["env"]):

@@ -122,14 +122,18 @@ def resume(
     callbacks: Sequence[Callback] | Callback = (),
     display: Display | None = None,
     eval_episodes: int = 100,
+    **placing: Any,
 ) -> Run:
     """Go on with a run from its newest checkpoint, or from the one given; `steps` is the new total.
 
-    An algorithm or environment of your own has to be brought again.
+    An algorithm or environment of your own has to be brought again. `placing` says where it goes on,
+    if not as before: plan, lag, free, on, resources, address.
     """
     began = time.monotonic()
     at_least(0, eval_episodes=eval_episodes)
-    run = load(path, algorithm=algorithm, env=env, config=config)
+    meta = checkpoint.read_meta(checkpoint.find(Path(path)))
+    placing = {"on": meta.get("options", {}).get("on")} | placing
+    run = load(path, algorithm=algorithm, env=env, config=config, **placing)
     total = run.limits.steps if steps is None else steps
     goal = run.limits.until_return if until_return is None else until_return
     run.limits = Limits(total, goal)
@@ -145,14 +149,24 @@ def resume(
 
 
 def load(
-    path: str | os.PathLike[str], *, algorithm: Any = None, env: Any = None, config: Any = None
+    path: str | os.PathLike[str],
+    *,
+    algorithm: Any = None,
+    env: Any = None,
+    config: Any = None,
+    **placing: Any,
 ) -> Run:
-    """A run as its newest checkpoint, or the one given, has it: to ask, evaluate or resume."""
+    """A run as its newest checkpoint, or the one given, has it: to ask, evaluate or go on with.
+
+    All of it is in this process, unless `placing` says otherwise: plan, lag, free, on, resources,
+    address.
+    """
+    placing = {"on": "inline", "resources": None, "address": None} | placing
     found = checkpoint.find(Path(path))
     meta = checkpoint.read_meta(found)
     here = machine.settle()
     try:
-        setup = folder.setup_from(meta, algorithm, env, config)
+        setup = folder.setup_from(meta, algorithm, env, config, placing)
         goal = float("inf") if meta["until_return"] is None else meta["until_return"]
     except KeyError as missing:
         raise checkpoint.CheckpointError(f"{found} doesn't say its {missing}.") from None

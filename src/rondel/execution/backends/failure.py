@@ -1,39 +1,86 @@
-"""An exception on its way to another process: the user's own, with where it came from."""
+"""An exception on its way to another process: the user's own, with where it came from.
+
+Its traceback can't travel; the text of it can, in a note.
+"""
 
 from __future__ import annotations
 
 import pickle
 import traceback
+from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 
 from rondel.errors import RondelError
 
 
+class Elsewhere(Exception):
+    """What another copy raised, on its way through this one: it stays as it was packed there."""
+
+    def __init__(self, packed: bytes) -> None:
+        super().__init__(packed)
+        self.packed = packed
+
+
 def pack(error: BaseException, name: str) -> bytes:
-    """An exception as bytes, with its cause and the traceback as text."""
-    notes = list(getattr(error, "__notes__", []))
-    if not notes:  # else it has come through here before, from where it was raised
-        text = "".join(traceback.format_exception(error)).rstrip()
-        notes = [f"In {name}.", f"There:\n{text}"]
-    for parts in ((error, error.__cause__), (error, None), (_in_words(error), None)):
-        try:
-            packed: bytes = cloudpickle.dumps((*parts, notes), protocol=5)
-            pickle.loads(packed)  # many can be written and not be read: their __init__ wants more
-            return packed
-        except Exception:
-            continue
-    return cloudpickle.dumps((RondelError(f"{type(error).__name__} in {name}"), None, notes))
+    """An exception as bytes, with its cause, the copy that it comes from, and the traceback."""
+    if isinstance(error, Elsewhere):
+        return error.packed
+    text = "".join(traceback.format_exception(error)).rstrip()
+    notes = [f"In {name}.", *getattr(error, "__notes__", ()), f"There:\n{text}"]
+    cause = None if error.__cause__ is None else _portable(error.__cause__)
+    return pickle.dumps((_portable(error), cause, _words(error), notes))
 
 
 def unpack(packed: bytes) -> BaseException:
     """The exception again, to be raised."""
-    error, cause, notes = pickle.loads(packed)
-    assert isinstance(error, BaseException)
+    portable, cause, words, notes = pickle.loads(packed)
+    try:
+        error: BaseException = pickle.loads(portable)
+        error.__cause__ = None if cause is None else pickle.loads(cause)
+    except Exception:  # its class can't be imported here
+        error = RondelError(words)
     error.__notes__ = notes
-    error.__cause__ = cause
     return error
 
 
-def _in_words(error: BaseException) -> RondelError:
-    return RondelError(f"{type(error).__name__}: {error}")
+def _portable(error: BaseException) -> bytes:
+    """As much of an exception as can be pickled: all of it, or else its class and what it says."""
+    for form in (error, _Bare(error)):
+        packed = _pickled(form)
+        if packed is not None:
+            return packed
+    return pickle.dumps(RondelError(_words(error)))
+
+
+class _Bare:
+    """An exception that is made again without its `__init__`, from what can be pickled of it."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __reduce__(self) -> Any:
+        error = self._error
+        args = tuple(x if _pickled(x) else repr(x) for x in error.args)
+        state = {name: x for name, x in vars(error).items() if _pickled(x)}
+        return _made_again, (type(error), args, state)
+
+
+def _made_again(kind: Any, args: tuple[Any, ...], state: dict[str, Any]) -> BaseException:
+    error: BaseException = kind.__new__(kind, *args)
+    error.args = args
+    vars(error).update(state)
+    return error
+
+
+def _pickled(x: Any) -> bytes | None:
+    try:
+        packed: bytes = cloudpickle.dumps(x, protocol=5)
+        pickle.loads(packed)  # many can be written and not be read: their __init__ wants more
+        return packed
+    except Exception:
+        return None
+
+
+def _words(error: BaseException) -> str:
+    return traceback.format_exception_only(error)[0].strip()  # also where its str() fails

@@ -11,8 +11,8 @@ import pickle
 import select
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, closing, suppress
 from typing import Any, NoReturn
 
 import cloudpickle  # type: ignore[import-untyped]
@@ -23,7 +23,7 @@ from rondel.execution.backend import Copy, Late, Lost, drives, envs_of, name_of,
 from rondel.execution.backends.channel import Channel, Gone, pair
 from rondel.execution.backends.failure import unpack
 from rondel.execution.backends.shared import Arena, Message, Place, View, decode, encode
-from rondel.execution.backends.spawner import Child, Spawner
+from rondel.execution.backends.spawner import Spawner
 from rondel.execution.backends.worker import Answer, At, Call, Start
 from rondel.execution.fragment import RESULTS
 from rondel.execution.hosted import HostedLanes
@@ -64,14 +64,20 @@ class ProcessCopy:
 
     def __init__(self, backend: Processes, number: int, name: str, channel: Channel) -> None:
         self.number, self.name, self.channel = number, name, channel
-        self.child: Child | None = None
+        self.spawner: Spawner | None = None
+        self.pid = 0
         self.done_with: list[Place] = []  # of its arena: it is told with the next call
         self.unsent: deque[tuple[Call, list[Promise]]] = deque()
         # calls under way: what they promise, and what they were given, which is kept until then
         self.sent: dict[int, tuple[list[Promise], tuple[Any, ...]]] = {}
         self._backend = backend
 
+    @property
+    def full_name(self) -> str:
+        return f"{self.name} (process {self.pid})"
+
     def call(self, request: Any, *args: Any) -> Any:
+        self._backend.raise_if_over()
         results = RESULTS.get(request, 1)
         promises = [Promise(self) for _ in range(results)]
         call = Call(self._backend.next_number(), request, args, results, [])
@@ -84,7 +90,7 @@ class Processes:
     """The backend of local processes. `deadline`: seconds without any answer that are too many."""
 
     def __init__(self, deadline: float = 600.0) -> None:
-        self._deadline = deadline
+        self._deadline = self._patience = deadline
         self._copies: list[ProcessCopy] = []
         self._spawners: dict[tuple[str, ...], Spawner] = {}
         self._arena: Arena | None = None
@@ -92,6 +98,7 @@ class Processes:
         self._by_fd: dict[int, ProcessCopy] = {}
         self._poll = select.poll()
         self._number = 0
+        self._over: BaseException | None = None  # what ended it
 
     def launch(self, task: Any, plan: Plan) -> list[list[Copy]]:
         total = sum(piece.copies for piece in plan.pieces)
@@ -100,6 +107,8 @@ class Processes:
                 f"{plan} has {total} copies; {_MOST} processes are the most on one machine here. "
                 "Fewer copies with more lanes each would work, or on='ray' on several machines."
             )
+        if drives(plan):  # time for a policy to tell which of its environments is late
+            self._patience = 2 * self._deadline
         recipes = {
             (piece, copy): recipe(task, plan, piece, copy)
             for piece, (_, copies) in enumerate(plan.pieces)
@@ -107,20 +116,13 @@ class Processes:
         }
         for make, _ in recipes.values():  # they import while the rest is got ready
             self._spawner(make)
-        self._arena = Arena()
-        arenas = [
-            self._arena.fd,
-            *(os.memfd_create("rondel-arena", os.MFD_CLOEXEC) for _ in recipes),
-        ]
-        self._views = [View(os.dup(fd)) for fd in arenas]
-        try:
-            pieces = self._spawn(plan, recipes, arenas)
-        finally:
-            for fd in arenas[1:]:
-                os.close(fd)
+        pickled: dict[int, bytes] = {}  # by id: most is the same for all copies
+        for x in (x for make, args in recipes.values() for x in (make, *args)):
+            pickled[id(x)] = pickled.get(id(x)) or _pickle(x)
+        pieces = self._spawn(plan, recipes)
         made = []
         for (piece, copy), (make, args) in recipes.items():
-            parts = (cloudpickle.dumps(make), cloudpickle.dumps(args), make is not HostedLanes)
+            parts = [pickled[id(x)] for x in (make, *args)]
             made.append(pieces[piece][copy].call(pickle.dumps(parts)))
         self.get(made)
         return pieces
@@ -131,42 +133,66 @@ class Processes:
             self._spawners[preload] = Spawner(preload)
         return self._spawners[preload]
 
-    def _spawn(self, plan: Plan, recipes: Any, arenas: list[int]) -> list[list[Any]]:
-        settings = {name: getattr(jax.config, name, None) for name in _SETTINGS}
-        settings = {name: value for name, value in settings.items() if value is not None}
+    def _spawn(self, plan: Plan, recipes: Any) -> list[list[Any]]:
+        """A process for each copy, with lines between policies and environments."""
         numbers = {place: i + 1 for i, place in enumerate(recipes)}
         policy = plan.pieces.index(plan.piece_of("policy"))
-        lines: dict[tuple[int, int], tuple[Channel, Channel]] = {}  # by policy and env copy
-        if drives(plan):
-            for copy in range(plan.copies("policy")):
-                lines |= {(copy, env): pair() for env in envs_of(plan, copy)}
+        settings = pickle.dumps(_settings())
         pieces: list[list[Any]] = [[] for _ in plan.pieces]
-        for (piece, copy), (make, _) in recipes.items():
-            ours, theirs = pair()
-            links = [at for at in lines if piece == policy and at[0] == copy]
-            driven = [at for at in lines if piece == 0 and at[1] == copy]
-            start = Start(
-                me=numbers[piece, copy],
-                name=name_of(plan, piece, copy),
-                arenas=len(arenas),
-                links=tuple((e, numbers[0, e], name_of(plan, 0, e)) for _, e in links),
-                driven=len(driven),
-                settings={} if make is HostedLanes else settings,
-                deadline=self._deadline,
-            )
-            ends = [lines[at][0] for at in links] + [lines[at][1] for at in driven]
-            fds = [theirs.fileno(), *arenas, *(end.fileno() for end in ends)]
-            made = ProcessCopy(self, start.me, start.name, ours)
-            self._copies.append(made)
-            pieces[piece].append(made)
-            made.child = self._spawner(make).spawn(
-                "rondel.execution.backends.worker:main", fds, pickle.dumps(start)
-            )
-            theirs.close()
-            self._by_fd[ours.fileno()] = made
-            self._poll.register(ours.fileno(), select.POLLIN)
-        _close(end for both in lines.values() for end in both)
+        with ExitStack() as passed_on:  # processes have these for themselves
+            arenas = self._make_arenas(len(recipes), passed_on)
+            lines: dict[tuple[int, int], tuple[Channel, Channel]] = {}  # by policy and env copy
+            for copy in range(plan.copies("policy")) if drives(plan) else ():
+                for env in envs_of(plan, copy):
+                    lines[copy, env] = pair()
+                    for end in lines[copy, env]:
+                        passed_on.callback(end.close)
+            for (piece, copy), (make, _) in recipes.items():
+                links = [at for at in lines if piece == policy and at[0] == copy]
+                driven = [at for at in lines if piece == 0 and at[1] == copy]
+                start = Start(
+                    me=numbers[piece, copy],
+                    name=name_of(plan, piece, copy),
+                    arenas=len(arenas),
+                    links=tuple((e, numbers[0, e], name_of(plan, 0, e)) for _, e in links),
+                    driven=len(driven),
+                    settings=settings,
+                    deadline=self._deadline,
+                )
+                ends = [lines[at][0] for at in links] + [lines[at][1] for at in driven]
+                fds = [*arenas, *(end.fileno() for end in ends)]
+                pieces[piece].append(self._start(make, start, fds))
         return pieces
+
+    def _make_arenas(self, copies: int, passed_on: ExitStack) -> list[int]:
+        self._arena = Arena()
+        fds = [self._arena.fd]
+        for _ in range(copies):
+            fds.append(os.memfd_create("rondel-arena", os.MFD_CLOEXEC))
+            passed_on.callback(os.close, fds[-1])
+        for fd in fds:
+            self._views.append(View(os.dup(fd)))
+        return fds
+
+    def _start(self, make: Any, start: Start, fds: list[int]) -> ProcessCopy:
+        ours, theirs = pair()
+        made = ProcessCopy(self, start.me, start.name, ours)
+        self._copies.append(made)
+        self._by_fd[ours.fileno()] = made
+        self._poll.register(ours.fileno(), select.POLLIN)
+        made.spawner = self._spawner(make)
+        with closing(theirs):
+            made.pid = made.spawner.spawn(
+                "rondel.execution.backends.worker:main",
+                [theirs.fileno(), *fds],
+                pickle.dumps(start),
+            ).pid
+        return made
+
+    def raise_if_over(self) -> None:
+        """Say again what ended it, if it is over."""
+        if self._over is not None:
+            raise self._over
 
     def next_number(self) -> int:
         """A number for a call."""
@@ -201,28 +227,33 @@ class Processes:
         return At(0, encode(on_host(x), self._arena))
 
     def get(self, promises: Sequence[Any]) -> list[Any]:
-        self._until(lambda: all(_is_there(p) for p in promises))
+        if any(isinstance(p, Promise) for p in promises):
+            self._until(lambda: all(_is_there(p) for p in promises))
         return [self._value(p) if isinstance(p, Promise) else p for p in promises]
 
     def wait(self, promises: Sequence[Any]) -> list[int]:
-        self._take_in(0.0)
-        self._until(lambda: any(_is_there(p) for p in promises))
+        self._until(lambda: any(_is_there(p) for p in promises), look=True)
         return [i for i, p in enumerate(promises) if _is_there(p)]
 
     def _value(self, promise: Promise) -> Any:
         assert promise.message is not None
         return to_device(decode(promise.message, self._views[promise.owner.number]))
 
-    def _until(self, there: Any) -> None:
+    def _until(self, there: Any, look: bool = False) -> None:
+        self.raise_if_over()
+        if look:
+            self._take_in(0.0)
         heard = time.monotonic()
         while not there():
             if self._take_in(min(1.0, self._deadline)):
                 heard = time.monotonic()
-            elif time.monotonic() - heard > self._deadline:
-                late = [copy.name for copy in self._copies if copy.sent]
-                raise Late(
-                    f"Nothing was heard for {self._deadline:g} s. Asked and silent: "
-                    f"{', '.join(late)}."
+            elif time.monotonic() - heard > self._patience:
+                late = [copy.full_name for copy in self._copies if copy.sent]
+                self._end(
+                    Late(
+                        f"Nothing was heard for {self._patience:g} s. Asked and silent: "
+                        f"{', '.join(late)}."
+                    )
                 )
 
     def _take_in(self, seconds: float) -> bool:
@@ -252,31 +283,40 @@ class Processes:
 
     def _blame(self, error: BaseException) -> NoReturn:
         """Raise what a copy raised; where it only missed another one, say what became of that."""
-        if isinstance(error, Lost):
-            for fd, _ in self._poll.poll(1000):
-                with suppress(Gone):
+        end = time.monotonic() + 1.0
+        while isinstance(error, Lost) and time.monotonic() < end:
+            for fd, _ in self._poll.poll(100):
+                try:
                     self._by_fd[fd].channel.receive(0.0)
-                    continue
-                self._mourn(self._by_fd[fd])
-        raise error
+                except Gone:
+                    self._mourn(self._by_fd[fd])
+        self._end(error)
 
     def _mourn(self, copy: ProcessCopy) -> NoReturn:
-        assert copy.child is not None
-        told = (s.status(copy.child.pid, timeout=1.0) for s in self._spawners.values())
-        how = next(filter(None, told), "is gone")
-        raise Lost(f"{copy.name} (process {copy.child.pid}) {how}.")
+        assert copy.spawner is not None
+        how = copy.spawner.status(copy.pid, timeout=1.0) or "is gone"
+        self._end(Lost(f"{copy.full_name} {how}."))
+
+    def _end(self, error: BaseException) -> NoReturn:
+        self._over = error
+        raise error
 
     def close(self) -> None:
+        self._over = self._over or RondelError(
+            "This run is closed and its processes are gone; rondel.load brings back what it saved."
+        )
         copies, self._copies = self._copies, []
         for copy in copies:
             with suppress(Gone, RondelError, OSError):
                 copy.channel.send(None, timeout=1.0)
         spawners, self._spawners = self._spawners, {}
+        end = time.monotonic() + _GRACE
         for spawner in spawners.values():
-            spawner.close(_GRACE)
-        _close(copy.channel for copy in copies)
-        _close(self._views)
-        self._views = []
+            spawner.close(max(0.0, end - time.monotonic()))
+        for copy in copies:
+            copy.channel.close()
+        while self._views:
+            self._views.pop().close()
         if self._arena is not None:
             self._arena.close()
             self._arena = None
@@ -284,10 +324,21 @@ class Processes:
         self._poll = select.poll()
 
 
+def _pickle(x: Any) -> bytes:
+    try:
+        pickled: bytes = cloudpickle.dumps(x)
+        return pickled
+    except Exception as error:
+        raise RondelError(
+            f"The environment or the algorithm can't be sent to another process: {error}. Make "
+            "what can't be sent inside of it, or use on='threads'."
+        ) from error
+
+
+def _settings() -> dict[str, Any]:
+    values = {name: getattr(jax.config, name, None) for name in _SETTINGS}
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def _is_there(promise: Any) -> bool:
     return not isinstance(promise, Promise) or promise.message is not None
-
-
-def _close(things: Iterable[Any]) -> None:
-    for thing in things:
-        thing.close()

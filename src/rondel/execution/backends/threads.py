@@ -9,45 +9,50 @@ import queue
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
+from contextlib import suppress
 from typing import Any
 
 import jax
 
-from rondel.execution.backend import Copy, Late, drives, envs_of, name_of, recipe
+from rondel.execution.backend import Copy, Late, Lost, drives, envs_of, name_of, recipe
 from rondel.execution.fragment import RESULTS
 from rondel.plan import Plan
 from rondel.types import Step
+
+_GRACE = 30.0  # seconds that threads have to end
 
 
 class ThreadCopy:
     """A copy in a thread of its own, which answers one call after the other."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, told: list[BaseException]) -> None:
         self.name = name
         self.fragment: Any = None
+        self.open: set[Future[Any]] = set()  # promises that are not kept yet
+        self._told = told  # exceptions that say already where they come from
+        self._stopped = False
         self._calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._answer, name=f"rondel {name}", daemon=True)
         self._thread.start()
 
-    def call(self, request: str, *args: Any) -> Any:
+    def call(self, request: Any, *args: Any) -> Any:
         promises = [Future[Any]() for _ in range(RESULTS.get(request, 1))]
+        self.open.update(promises)
         self._calls.put((request, args, promises))
+        if self._stopped:
+            self._fail(promises, Lost(f"{self.name} has ended."))
         return promises[0] if len(promises) == 1 else tuple(promises)
 
-    def make(self, make: Any, args: tuple[Any, ...]) -> Future[Any]:
-        """Make the fragment, in the thread that it will be used in."""
-        made: Future[Any] = Future()
-        self._calls.put((make, args, [made]))
-        return made
-
     def stop(self) -> None:
+        """End after the call that it is busy with, if any: whoever waits for more is told."""
+        self._stopped = True
         self._calls.put(None)
+        self._fail(list(self.open), Lost(f"{self.name} has ended."))
 
-    def join(self, seconds: float) -> bool:
-        """Has it ended by then?"""
+    def join(self, seconds: float) -> None:
+        """Wait for its end, but no longer than that."""
         self._thread.join(seconds)
-        return not self._thread.is_alive()
 
     def _answer(self) -> None:
         while (call := self._calls.get()) is not None:
@@ -60,6 +65,8 @@ class ThreadCopy:
         try:
             # those who made these were asked before, so this wait ends; their failure is ours
             args = tuple(a.result() if isinstance(a, Future) else a for a in args)
+            if self._stopped:
+                return
             if callable(request):
                 self.fragment, results = request(*args), None
             else:
@@ -67,14 +74,22 @@ class ThreadCopy:
             # an asynchronous program's failure and its time belong to this call
             jax.block_until_ready(results)  # type: ignore[no-untyped-call]
         except BaseException as error:
-            if not getattr(error, "__notes__", None):
+            if not any(error is other for other in self._told):
+                self._told.append(error)
                 error.add_note(f"In {self.name}.")
-            for promise in promises:
-                promise.set_exception(error)
+            self._fail(promises, error)
             return
         each: Any = results if len(promises) > 1 else [results]
         for promise, result in zip(promises, each, strict=True):
-            promise.set_result(result)
+            with suppress(InvalidStateError):  # it was stopped
+                promise.set_result(result)
+            self.open.discard(promise)
+
+    def _fail(self, promises: list[Future[Any]], error: BaseException) -> None:
+        for promise in promises:
+            with suppress(InvalidStateError):
+                promise.set_exception(error)
+            self.open.discard(promise)
 
 
 class CallLink:
@@ -91,24 +106,32 @@ class CallLink:
         self._asked[first_lane] = self._env.call("step", first_lane, action)
 
     def take(self, first_lane: int) -> Step:
-        return self._asked.pop(first_lane).result(self._deadline)
+        asked = self._asked.pop(first_lane)
+        wait([asked], self._deadline)
+        if not asked.done():
+            raise Late(f"{self._env.name} took no step within {self._deadline:g} s.")
+        return asked.result()
 
 
 class Threads:
-    """The backend of threads."""
+    """The backend of threads. `deadline`: seconds without any answer that are too many."""
 
     def __init__(self, deadline: float = 600.0) -> None:
-        self._deadline = deadline
+        self._deadline = self._patience = deadline
         self._copies: list[ThreadCopy] = []
 
     def launch(self, task: Any, plan: Plan) -> list[list[Copy]]:
+        if drives(plan):  # time for a policy to tell which of its environments is late
+            self._patience = 2 * self._deadline
         pieces: list[list[Any]] = []
         made = []
+        told: list[BaseException] = []
         for piece, (_, copies) in enumerate(plan.pieces):
-            pieces.append([ThreadCopy(name_of(plan, piece, i)) for i in range(copies)])
+            pieces.append([ThreadCopy(name_of(plan, piece, i), told) for i in range(copies)])
             self._copies += pieces[-1]
             for i, copy in enumerate(pieces[-1]):
-                made.append(copy.make(*recipe(task, plan, piece, i)))
+                make, args = recipe(task, plan, piece, i)
+                made.append(copy.call(make, *args))
         self.get(made)
         if drives(plan):
             for i, policy in enumerate(pieces[1]):
@@ -126,25 +149,26 @@ class Threads:
 
     def _wait(self, promises: Sequence[Any], least: int) -> None:
         """Until so many are there, or one of them has failed."""
-        futures = {p for p in promises if isinstance(p, Future)}
-        least = min(least, len(futures))
-        end = time.monotonic() + self._deadline
+        late = {p for p in promises if isinstance(p, Future)}
+        most = len(late) - min(least, len(late))  # that may be missing
         while True:
-            done, late = wait(futures, max(0.0, end - time.monotonic()), FIRST_COMPLETED)
-            for future in done:
-                future.result()
-            if len(done) >= least:
+            done = {p for p in late if p.done()}
+            for promise in done:
+                promise.result()
+            late -= done
+            if len(late) <= most:
                 return
-            if time.monotonic() > end:
+            if not wait(late, self._patience, FIRST_COMPLETED).done:
+                busy = [copy.name for copy in self._copies if copy.open]
                 raise Late(
-                    f"{len(late)} answers did not come within {self._deadline:g} s. Threads that "
-                    f"are busy: {', '.join(copy.name for copy in self._copies)}."
+                    f"Nothing was heard for {self._patience:g} s. Asked and silent: "
+                    f"{', '.join(busy)}."
                 )
-            wait(late, max(0.0, end - time.monotonic()), FIRST_COMPLETED)
 
     def close(self) -> None:
         copies, self._copies = self._copies, []
         for copy in copies:
             copy.stop()
-        for copy in copies:
-            copy.join(self._deadline)
+        end = time.monotonic() + _GRACE
+        for copy in copies:  # one that never comes back can't be ended, and must not keep others
+            copy.join(max(0.0, end - time.monotonic()))

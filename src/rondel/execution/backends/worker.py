@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from rondel.execution.backend import Late, Lost
 from rondel.execution.backends.channel import Channel, Gone
-from rondel.execution.backends.failure import pack, unpack
+from rondel.execution.backends.failure import Elsewhere, pack
 from rondel.execution.backends.shared import Arena, Message, Place, View, decode, encode
 from rondel.types import Step
 
@@ -38,12 +38,12 @@ class Start(NamedTuple):
     arenas: int
     links: tuple[tuple[int, int, str], ...]  # (env copy, number of its arena, name) that it drives
     driven: int  # policy copies that drive it
-    settings: dict[str, Any]  # of JAX
+    settings: bytes  # of JAX, pickled: some are of its own types, which would import it
     deadline: float
 
 
 class Call(NamedTuple):
-    """One request to a fragment; the first, with a class for a request, makes it."""
+    """One request to a fragment; the first, with a pickled recipe for a request, makes it."""
 
     number: int
     request: Any
@@ -118,16 +118,20 @@ class _Worker:
         self.driver.send(answer)
 
     def _make(self, recipe: bytes, links: dict[int, Any]) -> None:
-        make, args, needs_jax = pickle.loads(recipe)
-        if needs_jax:
-            import jax
-
-            for name, value in self.start.settings.items():
-                jax.config.update(name, value)  # type: ignore[no-untyped-call]
-        make, args = pickle.loads(make), pickle.loads(args)
+        make, *args = pickle.loads(recipe)
+        make = pickle.loads(make)
+        self._settle()  # before the user's modules are imported
+        args = [pickle.loads(arg) for arg in args]
+        self._settle()  # they may be what imports jax
         self.fragment = make(*args)
         if links:
             self.fragment.connect(links)
+
+    def _settle(self) -> None:
+        """Set JAX as it is in the driver, if it is here at all."""
+        if jax := sys.modules.get("jax"):
+            for name, value in pickle.loads(self.start.settings).items():
+                jax.config.update(name, value)
 
     def _read(self, at: At) -> Any:
         tree = decode(at.message, self.views[at.owner])
@@ -169,7 +173,10 @@ class Questions:
             answer = first_lane, step, None
         except BaseException as error:
             answer = first_lane, None, pack(error, name)
-        self._channel.send(answer)
+        try:
+            self._channel.send(answer)
+        except Gone:
+            return False
         return True
 
 
@@ -207,7 +214,7 @@ class ChannelLink:
             self._answers[lane] = step, failure
         step, failure = self._answers.pop(first_lane)
         if failure is not None:
-            raise unpack(failure)
+            raise Elsewhere(failure)
         return decode(step, self._view) if isinstance(step, Message) else step
 
 

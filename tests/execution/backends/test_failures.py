@@ -1,0 +1,250 @@
+"""Whatever goes wrong in a copy is told at once, by its own name: real processes, real kills."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from execution.backends import stub
+from execution.backends.remains import eventually, runs
+from rondel.errors import RondelError
+from rondel.execution.backend import Late, Lost, name_of
+from rondel.execution.backends import processes, threads
+from rondel.execution.backends.processes import Processes
+from rondel.execution.backends.threads import Threads
+from rondel.plan import parse
+
+PLAN = parse("env*2 | policy | learner")
+Launch = Callable[..., tuple[Any, Any, Any, Any]]
+
+
+@pytest.fixture
+def launch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Launch]:
+    """Start a backend -> (it, and the copies that drive each other, env, policy, learner)."""
+    started: list[Any] = []
+
+    def start(kind: Any = Processes, deadline: float = 60.0, **at_start: str) -> Any:
+        def recipe(task: Any, plan: Any, piece: int, copy: int) -> Any:
+            return stub.Stub, (name_of(plan, piece, copy), at_start)
+
+        monkeypatch.setattr(processes, "recipe", recipe)
+        monkeypatch.setattr(threads, "recipe", recipe)
+        monkeypatch.setattr(processes, "_HEAVY", processes._LIGHT)
+        for module in (processes, threads):
+            monkeypatch.setattr(module, "_GRACE", 0.5)
+        started.append(kind(deadline))
+        (env, _), (policy,), (learner,) = started[-1].launch(None, PLAN)
+        return started[-1], env, policy, learner
+
+    yield start
+    for backend in started:
+        backend.close()
+
+
+def drive(backend: Any, env: Any, policy: Any, what: str) -> None:
+    """Let the env do this in a step that the policy waits for."""
+    asked = [env.call("become", what), policy.call("drive")]
+    backend.get(asked[:1])
+    backend.get(asked[1:])
+
+
+BOTH = pytest.mark.parametrize("kind", [Processes, Threads])
+FAILURES = {
+    "fail": ValueError("the user's own words"),
+    "fail_by_cause": LookupError("nothing there"),
+    "fail_with_a_note": ValueError("the user's own words"),
+    "fail_file": FileNotFoundError(2, "No such file or directory"),
+    "leave_politely": SystemExit(3),
+    "interrupt": KeyboardInterrupt(),
+}
+
+
+@BOTH
+@pytest.mark.parametrize("what", FAILURES)
+def test_the_users_exception_comes_out(launch: Launch, kind: Any, what: str) -> None:
+    backend, env, policy, _ = launch(kind)
+    with pytest.raises(BaseException) as caught:  # noqa: PT011
+        drive(backend, env, policy, what)
+    error = caught.value
+    assert type(error) is type(FAILURES[what])
+    assert error.args == FAILURES[what].args
+    assert "In env 1 of 2." in error.__notes__
+    assert not any("policy" in note for note in error.__notes__)
+    if kind is Processes:  # a traceback does not travel, its text does
+        assert f"in {what}" in error.__notes__[-1]
+    if what == "fail_by_cause":
+        assert type(error.__cause__) is ValueError
+    if what == "fail_with_a_note":
+        assert "and a note" in error.__notes__
+
+
+def test_what_can_not_be_pickled_comes_out_as_far_as_it_can(launch: Launch) -> None:
+    backend, _, _, learner = launch()
+    with pytest.raises(stub.Broken, match="spring broke") as caught:
+        backend.get([learner.call("do", "fail_broken")])
+    assert caught.value.advice() == "replace spring"
+    assert "in fail_broken" in caught.value.__notes__[-1]
+
+
+@pytest.mark.parametrize(("what", "kind"), [("fail_mute", stub.Mute), ("fail_local", RuntimeError)])
+def test_strange_exceptions_come_out(launch: Launch, what: str, kind: Any) -> None:
+    backend, _, _, learner = launch()
+    with pytest.raises(kind) as caught:
+        backend.get([learner.call("do", what)])
+    assert "In learner." in caught.value.__notes__
+    assert f"in {what}" in caught.value.__notes__[-1]
+
+
+@BOTH
+def test_a_constructor_that_fails_is_told_of(launch: Launch, kind: Any) -> None:
+    with pytest.raises(ValueError, match="own words") as caught:
+        launch(kind, **{"env 2 of 2": "fail"})
+    assert "In env 2 of 2." in caught.value.__notes__
+
+
+def test_after_a_failure_there_is_only_that(launch: Launch) -> None:
+    backend, env, _, learner = launch()
+    there = learner.call("do", "pid")
+    backend.get([there])
+    with pytest.raises(ValueError, match="own words"):
+        backend.get([env.call("do", "fail"), learner.call("do", "pid")])
+    for again in (lambda: backend.get([there]), lambda: env.call("do", "pid")):
+        with pytest.raises(ValueError, match="own words"):
+            again()
+
+
+def test_after_the_end_there_is_a_sentence(launch: Launch) -> None:
+    backend, _, _, learner = launch()
+    there = learner.call("do", "pid")
+    backend.close()
+    with pytest.raises(RondelError, match="run is closed"):
+        backend.get([there])
+    with pytest.raises(RondelError, match="run is closed"):
+        learner.call("do", "pid")
+
+
+def die_idle(backend: Any, env: Any, policy: Any, learner: Any) -> None:
+    os.kill(env.pid, signal.SIGKILL)
+    while True:
+        backend.get([env.call("do", "nothing")])
+
+
+def die_in_a_step(backend: Any, env: Any, policy: Any, learner: Any) -> None:
+    drive(backend, env, policy, "kill")
+
+
+def die_waiting_for_a_step(backend: Any, env: Any, policy: Any, learner: Any) -> None:
+    threading.Timer(0.3, os.kill, (policy.pid, signal.SIGKILL)).start()
+    drive(backend, env, policy, "sleep")
+
+
+def die_while_an_env_answers(backend: Any, env: Any, policy: Any, learner: Any) -> None:
+    os.kill(env.pid, signal.SIGSTOP)
+    asked = policy.call("drive")
+    os.kill(policy.pid, signal.SIGKILL)
+    os.kill(env.pid, signal.SIGCONT)
+    assert env.spawner.status(env.pid, timeout=0.5) is None  # it gets over it
+    backend.get([asked])
+
+
+def die_learning(backend: Any, env: Any, policy: Any, learner: Any) -> None:
+    backend.get([env.call("do", "pid"), learner.call("do", "kill"), policy.call("drive")])
+
+
+def crash(backend: Any, env: Any, policy: Any, learner: Any) -> None:
+    backend.get([learner.call("do", "crash")])
+
+
+def leave(backend: Any, env: Any, policy: Any, learner: Any) -> None:
+    drive(backend, env, policy, "leave")
+
+
+DEATHS = {
+    die_idle: (1, "env 1 of 2", "was killed by SIGKILL"),
+    die_in_a_step: (1, "env 1 of 2", "was killed by SIGKILL"),
+    die_waiting_for_a_step: (2, "policy", "was killed by SIGKILL"),
+    die_while_an_env_answers: (2, "policy", "was killed by SIGKILL"),
+    die_learning: (3, "learner", "was killed by SIGKILL"),
+    crash: (3, "learner", "was killed by SIGSEGV"),
+    leave: (1, "env 1 of 2", "exited with 3"),
+}
+
+
+@pytest.mark.parametrize("die", DEATHS)
+def test_a_lost_process_is_named(launch: Launch, die: Any) -> None:
+    ring = launch()
+    place, name, how = DEATHS[die]
+    with pytest.raises(Lost) as caught:
+        die(*ring)
+    assert str(caught.value) == f"{name} (process {ring[place].pid}) {how}."
+
+
+def test_a_process_lost_at_its_start_is_named(launch: Launch) -> None:
+    with pytest.raises(Lost, match=r"^env 2 of 2 \(process \d+\) was killed by SIGKILL\.$"):
+        launch(**{"env 2 of 2": "kill"})
+
+
+@BOTH
+def test_an_env_that_hangs_is_named(launch: Launch, kind: Any) -> None:
+    backend, env, policy, _ = launch(kind, deadline=0.5)
+    with pytest.raises(Late, match=r"^env 1 of 2 took no step within 0\.5 s"):
+        drive(backend, env, policy, "sleep")
+    began = time.monotonic()
+    backend.close()
+    assert time.monotonic() - began < 10  # closing must not wait for it as well
+
+
+def test_a_stopped_env_is_named(launch: Launch) -> None:
+    backend, env, policy, _ = launch(deadline=0.5)
+    os.kill(env.pid, signal.SIGSTOP)
+    with pytest.raises(Late, match=r"^env 1 of 2 took no step"):
+        backend.get([policy.call("drive")])
+
+
+def test_a_stopped_process_is_named(launch: Launch) -> None:
+    backend, env, _, learner = launch(deadline=0.5)
+    os.kill(learner.pid, signal.SIGSTOP)
+    with pytest.raises(Late, match=rf"silent: learner \(process {learner.pid}\)\.$"):
+        backend.get([env.call("do", "pid"), learner.call("do", "pid")])
+
+
+@BOTH
+def test_a_call_that_hangs_is_named(launch: Launch, kind: Any) -> None:
+    backend, env, _, learner = launch(kind, deadline=0.5)
+    with pytest.raises(Late, match=r"silent: learner"):
+        backend.get([env.call("do", "pid"), learner.call("do", "sleep")])
+
+
+def test_a_dead_spawner_stops_nobody(launch: Launch) -> None:
+    """Its children go on; who dies then is still missed, and all end with the run."""
+    backend, env, policy, learner = launch()
+    for spawner in backend._spawners.values():
+        os.kill(spawner._server.pid, signal.SIGKILL)
+    asked = backend.get([x.call("do", "pid") for x in (env, policy, learner)])
+    pids = [int(pid) for pid in asked]
+    assert pids == [x.pid for x in (env, policy, learner)]
+    os.kill(env.pid, signal.SIGKILL)
+    with pytest.raises(Lost, match=rf"env 1 of 2 \(process {env.pid}\) is gone"):
+        drive(backend, env, policy, "nothing")
+    backend.close()
+    assert eventually(lambda: not any(map(runs, pids)))
+
+
+def test_what_can_not_be_sent_gets_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def recipe(*_: Any) -> Any:
+        return stub.Stub, (threading.Lock(),)
+
+    monkeypatch.setattr(processes, "recipe", recipe)
+    monkeypatch.setattr(processes, "_HEAVY", processes._LIGHT)
+    backend = Processes()
+    try:
+        with pytest.raises(RondelError, match=r"can't be sent.*on='threads'"):
+            backend.launch(None, PLAN)
+    finally:
+        backend.close()

@@ -324,8 +324,12 @@ def join(address: str, **options: Any) -> None:
             warnings.simplefilter("ignore")  # JAX warns of forks: what Ray forks only execs
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
     except (ConnectionError, RuntimeError, ValueError, ImportError) as error:
-        what = "Ray can't start here" if address == "local" else f"There is no Ray at {address}"
-        raise RondelError(f"{what}: {error}") from error
+        if address == "local":
+            raise RondelError(f"Ray can't start here: {error}") from error
+        raise RondelError(
+            f"There is no Ray at {address}, or it wants a token that RAY_AUTH_TOKEN does not "
+            f"give: {error}"
+        ) from error
 
 
 def _fault_of(ref: Any) -> BaseException | None:

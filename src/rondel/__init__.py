@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rondel.errors import RondelError as RondelError
+    from rondel.plan import Plan as Plan
     from rondel.run.evaluation import Evaluation as Evaluation
+    from rondel.run.explain import explain as explain
     from rondel.run.policy import Policy as Policy
     from rondel.run.run import Run as Run
     from rondel.run.training import evaluate as evaluate
@@ -51,10 +53,12 @@ _WHERE = {
     "Discrete": "rondel.spaces",
     "MultiBinary": "rondel.spaces",
     "MultiDiscrete": "rondel.spaces",
+    "Plan": "rondel.plan",
     "Evaluation": "rondel.run.evaluation",
     "Policy": "rondel.run.policy",
     "Run": "rondel.run.run",
     "evaluate": "rondel.run.training",
+    "explain": "rondel.run.explain",
     "load": "rondel.run.training",
     "resume": "rondel.run.training",
     "start": "rondel.run.training",

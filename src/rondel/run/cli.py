@@ -1,4 +1,4 @@
-"""The command line: rondel train | eval | resume | list."""
+"""The command line: rondel train | explain | resume | eval | list."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ _USAGE = """\
 rondel: distributed reinforcement learning on JAX
 
   rondel train ALGORITHM ENV [flags]   train an agent; every field of the algorithm is a flag
+  rondel explain ALGORITHM ENV [flags] what train would run with these flags, and where
   rondel resume PATH [--steps N]       go on with a run, to N steps in all
   rondel eval PATH [--episodes N]      greedy episodes of what a run has learned
   rondel list algorithms|envs          what there is
@@ -44,6 +45,14 @@ class Train:
 
 
 @dataclasses.dataclass(frozen=True)
+class Explain:
+    """Say what would run, and what would pass between its pieces. Nothing runs."""
+
+    tuned: bool = True  # start from the tuned settings for this environment, if there are any
+    json: bool = False  # print it as one JSON object
+
+
+@dataclasses.dataclass(frozen=True)
 class Resume:
     """Go on with a run from its newest checkpoint, or from the one given."""
 
@@ -51,6 +60,11 @@ class Resume:
     steps: int | None = None  # the new total of environment steps; by default that of the run
     env: str | None = None  # the environment's id, where it is in a module of your own
     until_return: float | None = None  # stop when the last 100 episodes reach this mean return
+    plan: str | None = None  # another plan to go on with; by default that of the run, as below
+    lag: int | None = None  # rounds that the acting weights may be behind
+    on: str | None = None  # inline, threads, processes, ray
+    resources: str | None = None  # what pieces ask of Ray
+    address: str | None = None  # of a Ray cluster that runs
     json: bool = False  # print the result as one JSON object on the last line
 
 
@@ -69,7 +83,13 @@ def main(argv: list[str] | None = None) -> None:
     """Entry point; the exit status is 2 for a request that can't be met, 130 after Ctrl-C."""
     argv = sys.argv[1:] if argv is None else argv
     sys.path.insert(0, "")  # as with python -m: environments in modules of this folder are found
-    commands = {"train": _train, "resume": _resume, "eval": _eval, "list": _list}
+    commands = {
+        "train": _train,
+        "explain": _explain,
+        "resume": _resume,
+        "eval": _eval,
+        "list": _list,
+    }
     if not argv or argv[0] in ("-h", "--help"):
         print(_USAGE, end="")
         raise SystemExit(0 if argv else 2)
@@ -91,6 +111,20 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _train(argv: list[str]) -> None:
+    name, env, train, fields = _asked(Train(), argv)
+    as_json = train.pop("json")
+    run = rondel.train(name, env, display=display.choose(), **train, **fields)
+    _say(run.result, as_json)
+
+
+def _explain(argv: list[str]) -> None:
+    name, env, request, fields = _asked(Explain(), argv)
+    facts = rondel.explain(name, env, tuned=request["tuned"], **fields)
+    print(json.dumps(dataclasses.asdict(facts)) if request["json"] else facts)
+
+
+def _asked(command: Any, argv: list[str]) -> tuple[str, str, dict[str, Any], dict[str, Any]]:
+    """ALGORITHM ENV [flags] of a command -> (algorithm, env, the command's own fields, others)."""
     if len(argv) < 2 or argv[0].startswith("-") or argv[1].startswith("-"):
         asked = bool({"-h", "--help"} & set(argv))
         print(_USAGE, end="", file=sys.stdout if asked else sys.stderr)
@@ -101,14 +135,10 @@ def _train(argv: list[str]) -> None:
     own, rest = split(tuned)
     options = with_fields(Options(lanes=module.LANES), own)
     config = with_fields(module.Config(), rest)
-    request = _parse(
-        _flat(Train=Train(), Options=options, Config=config), flags, f"train {name} {env}"
-    )
+    words = f"{type(command).__name__.lower()} {name} {env}"
+    request = _parse(_flat(Command=command, Options=options, Config=config), flags, words)
     fields = _changed(options, request.Options) | _changed(config, request.Config)
-    train = dataclasses.asdict(request.Train)
-    as_json = train.pop("json")
-    run = rondel.train(name, env, display=display.choose(), **train, **fields)
-    _say(run.result, as_json)
+    return name, env, dataclasses.asdict(request.Command), fields
 
 
 def _no_tuned(flags: list[str]) -> bool:
@@ -117,6 +147,7 @@ def _no_tuned(flags: list[str]) -> bool:
 
 def _resume(argv: list[str]) -> None:
     request = dataclasses.asdict(_parse(Resume, argv, "resume"))
+    request = {k: v for k, v in request.items() if v is not None}
     as_json = request.pop("json")
     run = rondel.resume(request.pop("path"), display=display.choose(), **request)
     _say(run.result, as_json)
@@ -155,12 +186,13 @@ def _list(argv: list[str]) -> None:
 
 
 def _flat(**defaults: Any) -> Any:
-    """One record of several, whose fields are all flags without a prefix."""
+    """One record of several, whose fields are all flags without a prefix; the first has the doc."""
     parts = [
         (name, Annotated[type(value), tyro.conf.arg(name="")], dataclasses.field(default=value))
         for name, value in defaults.items()
     ]
-    return dataclasses.make_dataclass("Request", parts, namespace={"__doc__": Train.__doc__})
+    doc = next(iter(defaults.values())).__doc__
+    return dataclasses.make_dataclass("Request", parts, namespace={"__doc__": doc})
 
 
 def _parse(kind: Any, argv: list[str], command: str) -> Any:

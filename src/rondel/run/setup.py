@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import os
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple
+
+import jax
+import numpy as np
 
 from rondel import algorithms
 from rondel import plan as plans
@@ -14,13 +19,17 @@ from rondel.algorithms.tuned import TUNED
 from rondel.algorithms.wrappers import with_observation_normalisation, with_reward_scaling
 from rondel.envs import bare_id, check, is_ours, make
 from rondel.errors import RondelError
+from rondel.execution import experience, learning
 from rondel.execution.backend import Backend
 from rondel.execution.backends.inline import Inline
-from rondel.execution.task import Task
+from rondel.execution.task import Task, without_keys
 from rondel.plan import Plan
+from rondel.plan.pieces import write
+from rondel.plan.pointing import listed, nearest, pointed
 from rondel.plan.resources import resources_for
+from rondel.plan.rules import first_fault
 from rondel.run.fields import with_fields
-from rondel.types import Algorithm, Env, EnvSpec, HostWorld
+from rondel.types import Algorithm, Env, EnvSpec, HostWorld, Tree
 
 BACKENDS = ("inline", "threads", "processes", "ray")
 
@@ -79,6 +88,7 @@ def prepare(
         config = _default_config(algorithm)
         chosen = tuned_for(name, world.spec.id) if tuned else {}
     own, rest = split(chosen | fields)
+    own = _spelled(own)
     options = with_fields(Options(lanes=getattr(algorithm, "LANES", Options.lanes)), own)
     options, plan = _planned(dataclasses.replace(options, block=_block(options)))
     if config is not None:
@@ -110,8 +120,87 @@ def prepare(
         algorithm=name,
         host_env=not isinstance(world, Env),
     )
+    _check_copies(task, plan, options.on)
     told = {k: v for k, v in chosen.items() if k not in fields}
     return Setup(name, config, options, told, task, plan)
+
+
+class Shard(NamedTuple):
+    """Shapes and types of what a copy of the memory stage keeps and gives."""
+
+    memory: Tree
+    batch: Tree  # [rows, ...]
+
+    @property
+    def rows(self) -> int:
+        return int(jax.tree.leaves(self.batch)[0].shape[0])
+
+
+def shard_like(task: Task, copies: int, on: str | None) -> Shard:
+    """One of so many copies of the memory stage; refuses more than this machine has for them."""
+    lanes, recipe, zero = task.lanes // copies, task.algorithm.memory, np.int32(0)
+    items, _ = experience.produced_like(task._replace(block=lanes), lanes)
+    memory = jax.eval_shape(lambda: recipe.init(items, copies))
+    if on != "ray":  # whose copies may be on several machines
+        _refuse_too_much(copies * bytes_of(memory))
+    draw = partial(learning.draw, task, part=(0, copies))
+    batch, _ = jax.eval_shape(draw, np.uint32(0), memory, zero, zero)
+    return Shard(memory, batch)
+
+
+def bytes_of(tree: Tree) -> int:
+    """How much memory a tree of arrays, or of shapes and types, takes."""
+    leaves = jax.tree.leaves(jax.eval_shape(without_keys, tree))
+    return sum(x.size * x.dtype.itemsize for x in leaves)
+
+
+def _refuse_too_much(held: int) -> None:
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if held > there:
+        raise RondelError(
+            f"Memory would take {held / 2**30:.1f} GiB, but this machine has "
+            f"{there / 2**30:.1f}: a smaller capacity, rollout or number of lanes would fit."
+        )
+
+
+def _check_copies(task: Task, plan: Plan, on: str | None) -> None:
+    """Refuse copies of memory and gradient that can't share what there is.
+
+    A copy sees its own part and no other: it would not know that rows are left over.
+    """
+    shards, copies = plan.copies("memory"), plan.copies("gradient")
+    if shards == copies == 1:
+        return
+    rows = shard_like(task, shards, on).rows
+    if _shares(rows, shards, copies):
+        return
+
+    index = plan.pieces.index(plan.piece_of("gradient"))
+
+    def with_copies(n: int) -> list[plans.Piece]:
+        pieces = list(plan.pieces)
+        pieces[index] = pieces[index]._replace(copies=n)
+        return pieces
+
+    fits = [n for n in range(1, rows * shards + 1) if _shares(rows, shards, n)]
+    fits = [n for n in fits if not first_fault(with_copies(n))]
+    near = [row for row in range(1, rows + copies) if _shares(row, shards, copies)]
+    near = [row * shards for row in nearest(near, rows, most=2)]
+    written = write(plan.pieces)
+    raise pointed(
+        f"{plan.pieces[index]} can't share the {rows * shards} rows of a drawn batch evenly; "
+        f"{listed(nearest(fits, copies), 'or')} {'copy' if fits[-1] == 1 else 'copies'}, or "
+        f"batches of {listed(near, 'or')} rows, would work.",
+        written.text,
+        (written.stages[index][0][0], written.copies[index][1]),
+    )
+
+
+def _shares(rows: int, shards: int, copies: int) -> bool:
+    """Can copies of the gradient take even parts of what shards of memory draw, `rows` each?"""
+    if copies <= shards:
+        return shards % copies == 0
+    return copies % shards == 0 and rows % (copies // shards) == 0
 
 
 def backend_for(setup: Setup) -> Backend:
@@ -177,14 +266,17 @@ def _block(options: Options) -> int:
     return block
 
 
+def _spelled(own: dict[str, Any]) -> dict[str, Any]:
+    """A `Plan` among the options in their words; other options go before what it says."""
+    plan = own.get("plan")
+    if not isinstance(plan, Plan):
+        return own
+    return {"lag": plan.lag, "free": plan.free} | own | {"plan": str(plan)}
+
+
 def _planned(options: Options) -> tuple[Options, Plan]:
     """The plan as a value, and the options with plain words for it."""
-    given = options.plan
-    if isinstance(given, Plan):
-        lag = given.lag if options.lag is None else options.lag
-        plan = dataclasses.replace(given, lag=lag, free=options.free or given.free)
-    else:
-        plan = plans.parse(given, options.lag, options.free or None)
+    plan = plans.parse(options.plan, options.lag, options.free or None)
     on = options.on or ("processes" if plan.cut else "inline")
     if on not in BACKENDS:
         raise RondelError(f"on={on!r} is no place to run: {', '.join(BACKENDS)} would work.")

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rondel.plan import Plan
 
 if TYPE_CHECKING:
+    from rondel.run.explain import Explanation, Fragment, Handover
     from rondel.run.run import Run
+
+_COLUMNS = 100
+_KEPT = "\N{NO-BREAK SPACE}"  # where no line ends
+_FEW = 8  # arrays of a tree, or copies, that are listed one by one
 
 
 def rows(run: Run) -> list[tuple[str, str]]:
@@ -53,6 +60,137 @@ def ending(run: Run, checkpoint: Path) -> str:
     scored = result["eval_return"]
     shown = f", mean return of greedy episodes {scored:.1f}" if scored is not None else ""
     return f"Done: {done}{shown}. Checkpoint: {checkpoint}"
+
+
+def explained(facts: Explanation) -> str:
+    """What would run, for a person: at most 100 columns, no colours."""
+    waits = f", after {facts.warmup_rounds} rounds of warm-up" if facts.warmup_rounds else ""
+    lines = [
+        f"{facts.algorithm} on {facts.env}, {facts.lanes} lanes in blocks of {facts.block}",
+        "",
+        *_labelled("plan", facts.plan),
+        *_labelled("on", _place(facts)),
+        *_labelled("lag", facts.lag_rule),
+        *_labelled("numbers", facts.numbers),
+        *_labelled(
+            "round",
+            f"{facts.rollout} steps a lane, then {facts.draws} draws of {facts.batch_rows} "
+            f"rows{waits}",
+        ),
+    ]
+    if facts.tuned:
+        told = ", ".join(f"{name} {value}" for name, value in facts.tuned.items())
+        lines += _labelled("tuned", f"{told} (--no-tuned for the defaults)")
+    for fragment in facts.fragments:
+        lines += ["", *_fragment(fragment, facts)]
+    lines += ["", *_handed_over(facts.handovers)]
+    return "\n".join(lines)
+
+
+def _place(facts: Explanation) -> str:
+    many = f"each of {facts.copies} copies" if facts.copies > 1 else "its one copy"
+    if facts.on == "inline":
+        return "inline: all in this thread"
+    if facts.on == "threads":
+        return f"threads: one for {many}, in this process"
+    if facts.on == "processes":
+        return f"processes: {facts.processes}, the driver and one for {many}"
+    where = f"the cluster at {facts.address}" if facts.address else "a cluster that is started here"
+    total: dict[str, float] = {}
+    for fragment in facts.fragments:
+        for name, amount in fragment.asks.items():
+            total[name] = total.get(name, 0.0) + fragment.copies * amount
+    return f"ray: an actor for {many}, on {where}; in all {_asked(total)}"
+
+
+def _asked(asks: dict[str, float]) -> str:
+    said = [
+        f"{size(int(amount))} of memory" if name == "memory" else f"{amount:g} {name}"
+        for name, amount in asks.items()
+    ]
+    return ", ".join(said)
+
+
+def _fragment(fragment: Fragment, facts: Explanation) -> list[str]:
+    copies = f", {fragment.copies} copies" if fragment.copies > 1 else ""
+    stages = "+".join(fragment.stages)
+    lines = [f"{fragment.name}{copies}" + (f": {stages}" if stages != fragment.name else "")]
+    for i, run in enumerate(fragment.runs):
+        lines += _labelled("" if i else "runs", run, 2)
+    lanes = ["+".join(_stretch(s) for s in share.lanes) for share in fragment.shares]
+    if any(lanes):
+        lines += _labelled("lanes", _listed(lanes), 2)
+    elif "memory" in fragment.stages:
+        share = facts.lanes // fragment.copies
+        lines += _labelled("lanes", f"{share} in each copy, whichever arrive first", 2)
+    rows = [_stretch(share.rows) for share in fragment.shares if share.rows]
+    if rows:
+        own = len(rows) > 1 and len(set(rows)) == 1
+        text = f"{rows[0]} of batches of its own" if own else f"{_listed(rows)} of each drawn batch"
+        lines += _labelled("rows", text, 2)
+    held = [
+        f"{stage} {'an unknown size' if amount is None else size(amount)}"
+        for stage, amount in fragment.holds.items()
+    ]
+    each = ", each copy" if fragment.copies > 1 else ""
+    lines += _labelled("holds", ", ".join(held) + each if held else "nothing between calls", 2)
+    if fragment.asks:
+        lines += _labelled("asks", _asked(fragment.asks) + each, 2)
+    return lines
+
+
+def _stretch(ends: tuple[int, int]) -> str:
+    first, last = ends
+    return f"{first}" if first == last else f"{first}-{last}"
+
+
+def _listed(parts: Sequence[str]) -> str:
+    """The parts by copy; not all of many."""
+    some = [*parts[: _FEW - 1], "…", parts[-1]] if len(parts) > _FEW else parts
+    return " | ".join(some)
+
+
+def _handed_over(handovers: Sequence[Handover]) -> list[str]:
+    if not handovers:
+        return ["Nothing is handed over: all of it is in one place."]
+    lines = [f"{'handed over in a round':44}{'a message':>14}{'messages':>12}{'in all':>14}"]
+    for one in handovers:
+        way = f"  {one.maker} -> {one.taker}"
+        lines.append(
+            f"{way:24}{one.what:20}{size(one.message_bytes):>14}{one.messages:>12,}"
+            f"{size(one.round_bytes):>14}"
+        )
+        lines += _wrapped(_arrays(one), 6)
+    total = sum(one.round_bytes for one in handovers)
+    messages = sum(one.messages for one in handovers)
+    lines.append(f"{'  all of it':58}{messages:>12,}{size(total):>14}")
+    return lines
+
+
+def _arrays(one: Handover) -> str:
+    """The arrays of a message; of many, only the biggest."""
+    leaves = one.leaves
+    if not leaves:
+        return "empty"
+    many = len(leaves) > _FEW
+    shown = sorted(leaves, key=lambda leaf: -leaf.bytes)[:3] if many else leaves
+    said = [f"{leaf.name} {leaf.dtype}{list(leaf.shape)}".strip() for leaf in shown]
+    said = [leaf.replace(" ", _KEPT) for leaf in said]
+    start = f"{len(leaves)} arrays, the biggest: " if many else ""
+    return start + ", ".join(said)
+
+
+def _labelled(label: str, text: str, indent: int = 0) -> list[str]:
+    first, *more = _wrapped(text, 10)
+    return [f"{' ' * indent}{label:{10 - indent}}{first.strip()}", *more]
+
+
+def _wrapped(text: str, indent: int) -> list[str]:
+    blank = " " * indent
+    lines = textwrap.wrap(
+        text, _COLUMNS, initial_indent=blank, subsequent_indent=blank, break_on_hyphens=False
+    )
+    return [line.replace(_KEPT, " ") for line in lines]
 
 
 def size(count: int) -> str:

@@ -1,0 +1,398 @@
+"""What a plan will do, worked out without doing any of it: `rondel explain`.
+
+Here are the facts, as plain records, from shapes alone; `summary.explained` puts them in words.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rondel.execution import experience, learning, mesh
+from rondel.execution.backend import drives, name_of
+from rondel.execution.fragment import taken
+from rondel.execution.keys import key_of, per_lane
+from rondel.execution.layout import groups, phases, route
+from rondel.execution.seeds import Purpose
+from rondel.execution.task import Task, without_keys
+from rondel.plan import Piece, Plan
+from rondel.plan.resources import resources_for
+from rondel.run import machine, summary
+from rondel.run.setup import Setup, Shard, bytes_of, prepare, shard_like
+from rondel.types import Env, Tree
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaf:
+    """An array of a tree."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Handover:
+    """What copies of one stage hand to copies of another: a message is one tree for one copy."""
+
+    maker: str
+    taker: str
+    what: str
+    leaves: tuple[Leaf, ...]  # of a message
+    message_bytes: int
+    messages: int  # in a round
+    round_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """What one copy has of the run; each stretch is (first, last)."""
+
+    name: str  # as errors name it
+    lanes: tuple[tuple[int, int], ...]
+    rows: tuple[int, int] | None  # of each drawn batch
+
+
+@dataclasses.dataclass(frozen=True)
+class Fragment:
+    """A piece of the plan."""
+
+    name: str
+    stages: tuple[str, ...]
+    copies: int
+    runs: tuple[str, ...]  # what is fused, in words
+    holds: dict[str, int | None]  # bytes in a copy by stage; None: an environment doesn't say
+    asks: dict[str, float]  # of the machine, for each copy
+    shares: tuple[Share, ...]  # by copy
+
+
+@dataclasses.dataclass(frozen=True)
+class Explanation:
+    """What will run. Its `str` is the text that the command prints."""
+
+    algorithm: str
+    env: str
+    lanes: int
+    block: int
+    rollout: int  # steps of a round, in every lane
+    draws: int  # of a round
+    warmup_rounds: int  # that draw nothing
+    batch_rows: int  # of a draw, in all copies together
+    plan: str
+    on: str
+    address: str | None
+    copies: int
+    processes: int  # the driver's among them
+    lag: int
+    free: bool
+    lag_rule: str
+    deterministic: bool
+    same_as_all: bool  # the numbers are those of the plan `all` with this lag
+    numbers: str  # the last two, in words
+    fragments: tuple[Fragment, ...]
+    handovers: tuple[Handover, ...]
+    tuned: dict[str, Any]
+
+    def __str__(self) -> str:
+        return summary.explained(self)
+
+
+def explain(
+    algorithm: Any, env: Any, *, config: Any = None, tuned: bool = True, **fields: Any
+) -> Explanation:
+    """What `train` would run, and what would pass between its pieces, without running it.
+
+    Takes what `train` takes of the algorithm, the environment and the plan, and refuses the same.
+
+    >>> print(rondel.explain("ppo", "CartPole-v1", plan="actor*4 | learner", lanes=32))
+    """
+    machine.settle()
+    return explained(prepare(algorithm, env, config=config, tuned=tuned, fields=fields))
+
+
+def explained(setup: Setup) -> Explanation:
+    """The facts of a setup."""
+    task, plan, options = setup.task, setup.plan, setup.options
+    memory = task.algorithm.memory
+    shard = shard_like(task, plan.copies("memory"), options.on)
+    rows = shard.rows * (1 if _own(plan) else plan.copies("memory"))
+    meshed = options.on == "inline" and mesh.fits(task, plan)
+    copies = sum(piece.copies for piece in plan.pieces)
+    asks = resources_for(plan, options.resources or "")
+    return Explanation(
+        algorithm=setup.name,
+        env=setup.env_id,
+        lanes=task.lanes,
+        block=task.block,
+        rollout=task.algorithm.rollout,
+        draws=memory.draws,
+        warmup_rounds=memory.warmup_rounds,
+        batch_rows=rows,
+        plan=str(plan),
+        on=str(options.on),
+        address=options.address,
+        copies=copies,
+        processes=copies + 1 if options.on in ("processes", "ray") else 1,
+        lag=plan.lag,
+        free=plan.free,
+        lag_rule=_lag_rule(plan),
+        deterministic=not plan.free,
+        same_as_all=not plan.free and plan.copies("memory") == plan.copies("gradient") == 1,
+        numbers=_numbers(task, plan),
+        fragments=tuple(
+            Fragment(
+                piece.name,
+                piece.stages,
+                piece.copies,
+                tuple(_runs(task, plan, piece, meshed)),
+                _holds(task, piece, shard),
+                asks[i] if options.on == "ray" else _ASKS[str(options.on)],
+                tuple(_share(task, plan, i, copy, rows) for copy in range(piece.copies)),
+            )
+            for i, piece in enumerate(plan.pieces)
+        ),
+        handovers=tuple(_handovers(task, plan, shard, options.on != "inline", meshed)),
+        tuned=setup.tuned,
+    )
+
+
+_ASKS = {"inline": {}, "threads": {"thread": 1.0}, "processes": {"process": 1.0}}
+
+
+def _own(plan: Plan) -> bool:
+    """Does each copy of a free run make gradients of what it did alone? See `execution.free`."""
+    return plan.free and plan.piece_of("gradient") == plan.piece_of("policy")
+
+
+def _lag_rule(plan: Plan) -> str:
+    """How old the acting weights are, in words."""
+    k, n = plan.lag, plan.copies("policy")
+    rounds = _many(k, "round")
+    if not plan.free and k == 0:
+        return "0: a round acts with the newest weights, so acting and learning take turns"
+    if not plan.free:
+        return (
+            f"{k}, a delay line: round r acts with the weights of version max(0, r - {k}), so "
+            f"{rounds} {'is' if k == 1 else 'are'} under way while the learner is busy with the "
+            "one before"
+        )
+    if _own(plan):
+        most = n * (k + 1) - 1
+        return (
+            f"free, at most {_many(most, 'version')} old: a round is one copy's, and makes a "
+            "version. A copy starts again when its last round was learned from (may_start). The "
+            "learner takes a round when it arrives, unless another would then become older than "
+            "that: for this one it waits (may_learn)"
+        )
+    oldest = "the oldest part" if n == 1 else f"the {n} oldest parts"
+    return (
+        f"free, at most {rounds} old: a part is what one copy does in a round. One may start, "
+        f"with the newest weights, while fewer than {n * (k + 1)} are out (may_start). The "
+        f"learner takes {oldest} that arrived, unless another would then become older than that: "
+        "for this one it waits (may_learn)"
+    )
+
+
+def _numbers(task: Task, plan: Plan) -> str:
+    """What the numbers of a run depend on, in words."""
+    if plan.free:
+        return "not deterministic: they depend on which copy is quicker"
+    every = "deterministic and the same on every backend"
+    shards, parts = plan.copies("memory"), plan.copies("gradient")
+    why = []
+    if shards > 1:
+        why.append(f"memory draws from {shards} shards")
+    if parts > 1:
+        why.append(f"gradients are the mean of {parts} parts of a batch")
+    if why:
+        return f"{every}, but not those of `all`: {' and '.join(why)}"
+    lagged = f" --lag {plan.lag}" if plan.lag else ""
+    size = phases(plan, task.lanes, task.block, 0)[0][0].lanes
+    rounding = ""
+    if drives(plan) and isinstance(task.env, Env) and size % task.block:
+        rounding = f", but for last bits that an env may round otherwise {size} lanes at a time"
+    return f"{every}: those of `all{lagged}`{rounding}"
+
+
+def _runs(task: Task, plan: Plan, piece: Piece, meshed: bool) -> Iterator[str]:
+    """What a fragment makes one program of, and what not."""
+    if meshed:
+        yield f"all copies: one program on {piece.copies} devices, which runs many rounds in a call"
+        return
+    stages, traced = piece.stages, isinstance(task.env, Env)
+    steps, draws = task.algorithm.rollout, task.algorithm.memory.draws
+    if traced and not (plan.cut or plan.lag):
+        yield "the whole ring: one program, which runs many rounds in a call"
+        return
+    blocks = f"in blocks of {task.block} lanes"
+    halves = len(phases(plan, task.lanes, task.block, 0)) == 2
+    if stages == ("env",):
+        n = len(groups(plan, task.lanes, task.block, 0))
+        how = "a program for each step" if traced else "Python environments"
+        twice = ", double-buffered: one half steps while the policy acts for the other"
+        yield f"env: {how}, in {_many(n, 'group')} of lanes{twice if halves else ''}"
+    elif "env" in stages and traced:
+        yield f"env+policy: one program of {steps} steps, one scan per block of {task.block} lanes"
+    elif "env" in stages:
+        yield f"env+policy: a Python loop of {steps} steps around a program that acts {blocks}"
+    elif "policy" in stages:
+        half = ", for one half of its lanes at a time" if halves else ""
+        yield f"policy: a Python loop of {steps} steps around a program that acts {blocks}{half}"
+    learns = [stage for stage in stages if stage in _PROGRAMS]
+    if len(learns) == 3 and piece.copies == 1:
+        yield f"memory+gradient+update: one program for all {draws} draws of a round"
+    elif learns:
+        programs = ", ".join(_PROGRAMS[stage] for stage in learns)
+        each = ", a program each" if "," in programs else ""
+        yield f"{'+'.join(learns)}: {programs}{each}, {_many(draws, 'time')} a round"
+        if learns[-2:] == ["gradient", "update"] and piece.copies > 1:
+            yield "every copy takes the mean of all copies' gradients, so their updates are equal"
+
+
+_PROGRAMS = {
+    "memory": "draw, rank",
+    "gradient": "gradient of a batch",
+    "update": "step of the optimiser",
+}
+
+
+def _holds(task: Task, piece: Piece, shard: Shard) -> dict[str, int | None]:
+    """The bytes of the states that a copy keeps, by stage."""
+    lanes, held = task.lanes // piece.copies, dict[str, int | None]()
+    if "env" in piece.stages:
+        held["env"] = None
+    if "env" in piece.stages and isinstance(task.env, Env):
+        keys = jax.eval_shape(lambda: per_lane(key_of(0, Purpose.ENV), jnp.arange(lanes)))
+        held["env"] = bytes_of(jax.eval_shape(task.env.init, keys)[0])
+    if "policy" in piece.stages:
+        kept = jax.eval_shape(partial(experience.first_lanes, task), _lane_like(lanes))
+        held["policy"] = bytes_of((kept, experience.step_like(task, lanes)))
+    if "memory" in piece.stages:
+        held["memory"] = bytes_of(shard.memory)
+    if "update" in piece.stages:
+        held["update"] = bytes_of(jax.eval_shape(partial(learning.init, task), np.uint32(0)))
+    return held
+
+
+def _share(task: Task, plan: Plan, index: int, copy: int, rows: int) -> Share:
+    """The lanes and the rows of a batch that a copy has."""
+    piece = plan.pieces[index]
+    each, lanes = task.lanes // piece.copies, list[tuple[int, int]]()
+    as_they_come = plan.free and piece.copies > 1  # then a shard takes whichever lanes there are
+    if piece.stages == ("env",):
+        for group in groups(plan, task.lanes, task.block, copy):
+            end = group.first_lane + group.lanes - 1
+            if lanes and lanes[-1][1] == group.first_lane - 1:
+                lanes[-1] = (lanes[-1][0], end)
+            else:
+                lanes.append((group.first_lane, end))
+    elif "policy" in piece.stages or ("memory" in piece.stages and not as_they_come):
+        lanes.append((copy * each, (copy + 1) * each - 1))
+    mine = None
+    if _own(plan) and "gradient" in piece.stages:
+        mine = (0, rows - 1)
+    elif "memory" in piece.stages or "gradient" in piece.stages:
+        part = rows // piece.copies
+        mine = (copy * part, (copy + 1) * part - 1)
+    return Share(name_of(plan, index, copy), tuple(lanes), mine)
+
+
+def _handovers(
+    task: Task, plan: Plan, shard: Shard, to_driver: bool, meshed: bool
+) -> Iterator[Handover]:
+    """What leaves a copy in a round, in the ring's order.
+
+    It is `execution.round` that hands it over, and inside one program on several devices `mesh`.
+    """
+    policy, memory, gradient, update = (
+        plan.piece_of(stage) for stage in ("policy", "memory", "gradient", "update")
+    )
+    algorithm, draws = task.algorithm, task.algorithm.memory.draws
+    own = _own(plan)  # then a round is one copy's
+    actors, teachers = (1, 1) if own else (policy.copies, gradient.copies)
+    mine = task.lanes // policy.copies
+
+    if drives(plan):
+        every = [
+            group
+            for copy in range(actors)
+            for phase in phases(plan, task.lanes, task.block, copy)
+            for group in phase
+        ]
+        steps, lanes = len(every) * algorithm.rollout, every[0].lanes
+        row = experience.row_like(task, _lane_like(lanes))
+        yield _handover("env", "policy", "step", experience.step_like(task, lanes), steps)
+        yield _handover("policy", "env", "action", row.action, steps)
+
+    to_update = actors if policy != update else policy.copies - 1
+    if to_update:
+        items, told = experience.produced_like(task._replace(block=mine), mine)
+        if policy != memory:
+            dealt = max(policy.copies, memory.copies)
+            yield _handover("policy", "memory", "items", items, dealt)
+        yield _handover("policy", "update", "summary", told, to_update * update.copies)
+
+    variables, feedback, contribution = _gradient_like(task, plan, shard)
+    if memory != gradient:
+        dealt = draws * max(memory.copies, gradient.copies)
+        yield _handover("memory", "gradient", "batch", shard.batch, dealt)
+        yield _handover("gradient", "memory", "feedback", feedback, dealt)
+    if gradient != update:
+        yield _handover("update", "gradient", "variables", variables, draws * teachers)
+        yield _handover("gradient", "update", "contribution", contribution, draws * teachers)
+    elif gradient.copies > 1:
+        between = gradient.copies * (gradient.copies - 1)
+        yield _handover("gradient", "update", "contribution", contribution, draws * between)
+    if to_update and not meshed:
+        yield _handover("update", "policy", "weights", experience.weights_like(task), to_update)
+
+    if to_driver:
+        outcome = experience.outcome_like(task._replace(lanes=mine))
+        at_once = memory == gradient == update and update.copies == 1
+        yield _handover("policy", "driver", "outcome", outcome, actors)
+        metrics = contribution.metrics
+        yield _handover("update", "driver", "metrics", metrics, 1 if at_once else draws)
+
+
+def _gradient_like(
+    task: Task, plan: Plan, shard: Shard
+) -> tuple[Tree, Tree, learning.Contribution]:
+    """What a copy of the gradient stage takes of the learner, and gives: see `_handovers`."""
+    shards, copies = plan.copies("memory"), plan.copies("gradient")
+    share, parts = route([shard.batch] * shards, copies)[0]
+    batch = jax.eval_shape(lambda *parts: taken(share, parts), *parts)
+    algorithm, zero = task.algorithm, np.int32(0)
+    variables = jax.eval_shape(lambda: algorithm.learning(learning.init(task, jnp.uint32(0))))
+    gradient = partial(learning.gradient, task, part=(0, copies))
+    made = jax.eval_shape(gradient, np.uint32(0), variables, batch, zero, zero)
+    return variables, *made
+
+
+def _handover(maker: str, taker: str, what: str, tree: Tree, messages: int) -> Handover:
+    flat = jax.tree_util.tree_flatten_with_path(jax.eval_shape(without_keys, tree))[0]
+    leaves = tuple(
+        Leaf(
+            jax.tree_util.keystr(path, simple=True, separator="/"),
+            x.dtype.name,
+            x.shape,
+            x.size * x.dtype.itemsize,
+        )
+        for path, x in flat
+    )
+    size = sum(leaf.bytes for leaf in leaves)
+    return Handover(maker, taker, what, leaves, size, messages, size * messages)
+
+
+def _lane_like(lanes: int) -> Any:
+    return jax.eval_shape(lambda: jnp.arange(lanes, dtype=jnp.int32))
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -104,6 +104,8 @@ def main(argv: list[str] | None = None) -> None:
     except RondelError as error:
         if isinstance(error, EnvError):  # the user's own code: where it went wrong is theirs to see
             traceback.print_exception(error.__cause__)
+            for note in getattr(error, "__notes__", ()):  # the traceback too, of another process
+                print(note, file=sys.stderr)
         print(f"rondel: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:

@@ -110,7 +110,11 @@ class Run:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        try:
+            if kind is None:  # what was learned can be asked for after the end, wherever it was
+                self.ring.weights = self.ring.acting()
+        finally:
+            self.close()
 
     def _advice(self) -> str:
         """What to say and to try when a loss is no number."""

@@ -172,7 +172,11 @@ def load(
         raise checkpoint.CheckpointError(f"{found} doesn't say its {missing}.") from None
     home = found.parent.parent if found.parent.name == "checkpoints" else found.parent
     run = Run(setup, Limits(meta["total_steps"], goal), here, home)
-    run.restore(found)
+    try:
+        run.restore(found)
+    except BaseException:
+        run.close()
+        raise
     run.notes += [] if meta["machine"] == here else [_ELSEWHERE]
     return run
 
@@ -224,27 +228,28 @@ def _drive(
     """Run to the limits, and keep folder and display up to date meanwhile."""
     assert run.path is not None
     callbacks = [callbacks] if callable(callbacks) else callbacks
-    meta = folder.describe(run.setup, run.limits.steps, run.limits.until_return, run.machine)
-    folder.write_config(run.path, meta)
-    metrics = run.path / "metrics.jsonl"
-    recorder = Recorder(metrics, run.steps if resumed else None)
-    before = read(metrics)[-1]["seconds"] if resumed and read(metrics) else 0.0
-    display.start(summary.rows(run))
-    ending = f"The run failed; its folder is {run.path}."
-    try:
-        with run, recorder:
-            clock = _Clock(run, began - before)
-            stopped = _rounds(run, clock, callbacks, display, recorder)
-            where = run.save()
-            ending = f"Stopped; go on with `rondel resume {run.path}`."
-            if stopped:
-                raise KeyboardInterrupt
-            evaluation = run.evaluate(eval_episodes) if eval_episodes else None
-            curve.draw(run.path, f"{run.setup.name} on {run.setup.env_id}")
-            run.result = clock.result(evaluation)
-            ending = summary.ending(run, where)
-    finally:
-        display.stop(ending)
+    with run:
+        meta = folder.describe(run.setup, run.limits.steps, run.limits.until_return, run.machine)
+        folder.write_config(run.path, meta)
+        metrics = run.path / "metrics.jsonl"
+        recorder = Recorder(metrics, run.steps if resumed else None)
+        before = read(metrics)[-1]["seconds"] if resumed and read(metrics) else 0.0
+        display.start(summary.rows(run))
+        ending = f"The run failed; its folder is {run.path}."
+        try:
+            with recorder:
+                clock = _Clock(run, began - before)
+                stopped = _rounds(run, clock, callbacks, display, recorder)
+                where = run.save()
+                ending = f"Stopped; go on with `rondel resume {run.path}`."
+                if stopped:
+                    raise KeyboardInterrupt
+                evaluation = run.evaluate(eval_episodes) if eval_episodes else None
+                curve.draw(run.path, f"{run.setup.name} on {run.setup.env_id}")
+                run.result = clock.result(evaluation)
+                ending = summary.ending(run, where)
+        finally:
+            display.stop(ending)
     return run
 
 
@@ -349,7 +354,9 @@ class _Clock:
 def _interrupts() -> Iterator[threading.Event]:
     """Ctrl-C asks for a stop at the next round; a second one does not wait for it."""
     asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
+    elsewhere = threading.current_thread() is not threading.main_thread()
+    # it is ignored where it is for another to obey: a run inside a process of another run
+    if elsewhere or signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         yield asked
         return
 

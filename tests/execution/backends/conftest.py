@@ -8,8 +8,12 @@ from typing import Any
 import gymnasium
 import pytest
 
+from execution.backends import tiny
+from execution.test_equality import BLOCK, LANES, SEED
 from rondel.envs import make
 from rondel.envs.errors import EnvError
+from rondel.execution.seeds import Purpose, lane_seeds
+from rondel.execution.task import Task
 
 
 class Failing(gymnasium.Env[Any, Any]):
@@ -32,14 +36,14 @@ class Failing(gymnasium.Env[Any, Any]):
     def step(self, action: Any) -> Any:
         self._left -= 1
         if self._fails and self._left < 0:
-            raise ValueError("the pole is on fire")
+            self.burn()
         return self._env.step(action)
+
+    def burn(self) -> None:
+        raise ValueError("the pole is on fire")
 
 
 def _seed_of_lane(lane: int) -> int:
-    from execution.test_equality import SEED
-    from rondel.execution.seeds import Purpose, lane_seeds
-
     return int(lane_seeds(SEED, Purpose.ENV, 1, 0, first_lane=lane)[0])
 
 
@@ -48,4 +52,6 @@ FAILING_SEED = _seed_of_lane(9)
 
 @pytest.fixture
 def failing() -> SimpleNamespace:
-    return SimpleNamespace(world=make(Failing), kind=EnvError)
+    world = make(Failing)
+    task = Task(tiny.make(None, world.spec), world, SEED, LANES, BLOCK)
+    return SimpleNamespace(world=world, task=task, kind=EnvError)

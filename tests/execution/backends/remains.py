@@ -40,10 +40,11 @@ def maps() -> str:
     return Path("/proc/self/maps").read_text()
 
 
-def arena_sizes(pid: int) -> list[int]:
-    """The bytes of every arena that a process knows."""
+def arena_sizes(pid: int) -> dict[int, int]:
+    """The bytes of every arena that a process knows, by its number in the system."""
     arenas = [fd for fd, name in files(pid).items() if "memfd:rondel-arena" in name]
-    return [os.stat(f"/proc/{pid}/fd/{fd}").st_size for fd in sorted(arenas)]
+    stats = [os.stat(f"/proc/{pid}/fd/{fd}") for fd in arenas]  # a map is a descriptor too
+    return {stat.st_ino: stat.st_size for stat in stats}
 
 
 def resident(pid: int) -> int:

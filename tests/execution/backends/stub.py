@@ -1,6 +1,6 @@
 """Fragments without JAX, for tests of what happens to processes: they start in milliseconds.
 
-What they are asked to do is the name of a function of this module.
+What they are asked to do is the name of a function of this module, and perhaps a number.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from execution.backends.remains import runs
 from rondel.types import Step
 
 
@@ -52,7 +53,8 @@ class Stub:
 
 
 def do(what: str) -> Any:
-    return globals()[what]()
+    name, *numbers = what.split()
+    return globals()[name](*map(int, numbers))
 
 
 def nothing() -> None:
@@ -69,6 +71,13 @@ def has_jax() -> bool:
 
 def kill() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def kill_other(pid: int) -> None:
+    """Return when it is gone."""
+    os.kill(pid, signal.SIGKILL)
+    while runs(pid):
+        time.sleep(0.01)
 
 
 def crash() -> None:

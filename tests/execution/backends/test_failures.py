@@ -145,10 +145,8 @@ def die_waiting_for_a_step(backend: Any, env: Any, policy: Any, learner: Any) ->
 
 
 def die_while_an_env_answers(backend: Any, env: Any, policy: Any, learner: Any) -> None:
-    os.kill(env.pid, signal.SIGSTOP)
+    backend.get([env.call("become", f"kill_other {policy.pid}")])
     asked = policy.call("drive")
-    os.kill(policy.pid, signal.SIGKILL)
-    os.kill(env.pid, signal.SIGCONT)
     assert env.spawner.status(env.pid, timeout=0.5) is None  # it gets over it
     backend.get([asked])
 

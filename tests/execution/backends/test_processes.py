@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+import re
+import signal
+from contextlib import closing
+from typing import Any, NoReturn
 
 import pytest
 
-from execution.backends import same
+from execution.backends import same, tiny
+from execution.backends.remains import arena_sizes
+from rondel.errors import RondelError
+from rondel.execution.backend import Lost
 from rondel.execution.backends.processes import Processes
+from rondel.execution.loop import Limits, rounds
+from rondel.execution.ring import Ring
+from rondel.plan import parse
 
 
 @pytest.mark.parametrize(("name", "plan", "lag"), same.CASES)
@@ -20,8 +30,65 @@ def test_processes_equal_inline_on_gymnasium(plan: str) -> None:
     same.assert_equals_inline(Processes(), "toy", plan, env=same.gymnasium_cartpole())
 
 
-def test_the_users_exception_comes_out_of_a_process(failing: Any) -> None:
-    with pytest.raises(failing.kind, match=r"lane 9.*last action") as caught:
-        same.run_on(Processes(), "dqn", "env*4 | policy | learner", env=failing.world)
+def test_an_environments_exception_comes_out_of_a_process(failing: Any) -> None:
+    with pytest.raises(failing.kind, match=r"own:Failing.*lane 9, seed \d+, last action") as caught:
+        tiny.run(Processes(), "env*4 | policy | learner", failing.task)
     assert "In env 1 of 4." in caught.value.__notes__
     assert "the pole is on fire" in str(caught.value.__cause__)
+    assert "in burn" in caught.value.__notes__[-1]
+
+
+def raise_while_traced(*_: Any) -> NoReturn:
+    raise LookupError("no such thing")
+
+
+@pytest.mark.parametrize(("which", "name"), [("act", "actor . of 2"), ("gradient", "learner")])
+def test_an_algorithms_exception_comes_out_of_a_process(which: str, name: str) -> None:
+    task = tiny.task(**{which: raise_while_traced})
+    with pytest.raises(LookupError, match="no such thing") as caught:
+        tiny.run(Processes(), "actor*2 | learner", task)
+    # JAX adds a note of its own
+    assert any(re.fullmatch(f"In {name}.", note) for note in caught.value.__notes__)
+    assert "in raise_while_traced" in caught.value.__notes__[-1]
+
+
+def kill_in_the_third_step(steps: int) -> None:
+    if steps == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("plan", "name"),
+    [("env*2 | policy | learner", "env 1 of 2"), ("actor*2 | learner", "actor 1 of 2")],
+)
+def test_a_process_lost_in_the_middle_of_a_round_is_named(plan: str, name: str) -> None:
+    with pytest.raises(Lost, match=rf"^{name} \(process \d+\) was killed by SIGKILL\.$"):
+        tiny.run(Processes(), plan, tiny.task(kill_in_the_third_step))
+
+
+def test_environments_alone_import_no_jax() -> None:
+    """The tiny environment observes whether it is there, and the learner's state is the mean."""
+    assert tiny.run(Processes(), "env*2 | policy | learner", tiny.task()) == 0.0
+    assert tiny.run(Processes(), "actor*2 | learner", tiny.task()) == 1.0
+
+
+def test_memory_does_not_grow() -> None:
+    def used() -> list[dict[int, int]]:
+        return [arena_sizes(pid) for pid in (os.getpid(), *(c.pid for c in backend._copies))]
+
+    backend = Processes()
+    ring = Ring(tiny.task(), parse("actor*2 | learner"), backend)
+    with closing(ring):
+        reports = rounds(ring, Limits(10**9))
+        for _ in range(5):
+            next(reports)
+        before = used()
+        assert [len(arenas) for arenas in before] == [4, 4, 4, 4]  # everyone knows every arena
+        for _ in range(200):
+            next(reports)
+        assert used() == before
+
+
+def test_more_copies_than_a_machine_has_room_for() -> None:
+    with pytest.raises(RondelError, match="241 copies; 240 processes are the most"):
+        Processes().launch(None, parse("env*239 | policy | learner"))

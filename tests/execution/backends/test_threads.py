@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
 
-from execution.backends import same
+from execution.backends import same, tiny
 from rondel.execution.backends.threads import Threads
 
 
@@ -21,14 +20,8 @@ def test_threads_equal_inline_on_gymnasium(plan: str) -> None:
     same.assert_equals_inline(Threads(), "toy", plan, env=same.gymnasium_cartpole())
 
 
-def test_no_thread_stays() -> None:
-    before = set(threading.enumerate())
-    same.run_on(Threads(), "dqn", "env*2 | policy | learner", steps=200)
-    assert set(threading.enumerate()) <= before
-
-
 def test_the_users_exception_comes_out(failing: Any) -> None:
     with pytest.raises(failing.kind, match=r"lane 9.*last action") as caught:
-        same.run_on(Threads(), "dqn", "env*4 | policy | learner", env=failing.world)
+        tiny.run(Threads(), "env*4 | policy | learner", failing.task)
     # two phases of 8 lanes: env 1 has lanes 0 and 1 of the first, 8 and 9 of the second
     assert "In env 1 of 4." in caught.value.__notes__

@@ -24,7 +24,7 @@ from run.small import DQN, PPO, SMALL
 
 def assert_same_state(one: rondel.Run, two: rondel.Run) -> None:
     assert (one.steps, one.episodes) == (two.steps, two.episodes)
-    trees = [(run.ring.tree(), run.ring.memory.memory) for run in (one, two)]
+    trees = [(run.ring.tree(), run.ring.stored()) for run in (one, two)]
     jax.tree.map(np.testing.assert_array_equal, *trees)
 
 
@@ -48,8 +48,8 @@ def test_a_resumed_gymnasium_run_keeps_all_but_the_episodes(tmp_path: Path) -> N
     first = rondel.train("dqn", env, steps=300, out=tmp_path, eval_episodes=0, **DQN)
     loaded = rondel.load(tmp_path)
     jax.tree.map(np.testing.assert_array_equal, first.state, loaded.state)
-    jax.tree.map(np.testing.assert_array_equal, first.ring.memory.memory, loaded.ring.memory.memory)
-    assert not np.asarray(loaded.ring.policy.lanes.tail.valid).any()  # of the episodes given up
+    jax.tree.map(np.testing.assert_array_equal, first.ring.stored(), loaded.ring.stored())
+    assert not np.asarray(loaded.ring.tree()["lanes"].tail.valid).any()  # of the episodes given up
     assert rondel.resume(tmp_path, steps=600, eval_episodes=0).steps >= 600
 
 
@@ -207,7 +207,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
             # from the next round on the critic is nonsense
             broken = jax.tree.map(lambda x: x * jnp.nan, run.state.params["critic"])
             params = {**run.state.params, "critic": broken}
-            run.ring.update.learner = run.state._replace(params=params)
+            run.ring.update[0].call("restore", {"learner": run.state._replace(params=params)})
 
     with pytest.raises(RondelError, match="loss/value is nan") as error:
         rondel.train("ppo", "CartPole-v1", steps=5_000, out=tmp_path, callbacks=[save_once], **PPO)

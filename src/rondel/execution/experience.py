@@ -200,6 +200,7 @@ def first_lanes(task: Task, lane: Array) -> Lanes:
 
 def produced_like(task: Task, lanes: int) -> tuple[Tree, Tree]:
     """Shapes and types of a round's items and summary [lanes, ...]."""
+    task = task._replace(block=lanes)  # a shard of memory may have less than a block
 
     def one_round(weights: Tree, step: Step, lane: Array) -> tuple[Tree, Tree]:
         like = row_like(task, lane)

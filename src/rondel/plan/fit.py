@@ -18,13 +18,11 @@ def check(
     block: int,
     max_lag: int | None,
     algorithm: str = "this algorithm",
-    host_env: bool = False,
 ) -> None:
     """Refuse a plan that can't run, with a sentence of what would work.
 
     `max_lag` is the algorithm's: how many rounds old the weights may be that acted; None: any.
     """
-    del host_env  # every plan can carry host environments
     for index in range(len(plan.pieces)):
         _check_lanes(plan, index, lanes, block)
     _check_lag(plan.lag, max_lag, algorithm)

@@ -112,13 +112,17 @@ def prepare(
         options.lanes,
         options.block or options.lanes,
     )
+    if plan.free and options.scale_rewards:
+        raise RondelError(
+            "scale_rewards follows the return of every lane from round to round, and a free run "
+            "takes lanes as they come: leave one of the two out."
+        )
     plans.check(
         plan,
         lanes=task.lanes,
         block=task.block,
         max_lag=task.algorithm.max_lag,
         algorithm=name,
-        host_env=not isinstance(world, Env),
     )
     _check_copies(task, plan, options.on)
     told = {k: v for k, v in chosen.items() if k not in fields}

@@ -15,6 +15,12 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
         "Pendulum-v1": {"discount": 0.95, "anneal_steps": 300_000},
     },
     "dqn": {
-        "CartPole-v1": {"anneal_steps": 100_000},
+        "CartPole-v1": {
+            "batch": 128,
+            "n_step": 3,
+            "target_every": 1,
+            "target_rate": 0.005,
+            "anneal_steps": 100_000,
+        },
     },
 }

@@ -41,10 +41,10 @@ def maps() -> str:
 
 
 def arena_sizes(pid: int) -> dict[int, int]:
-    """The bytes of every arena that a process knows, by its number in the system."""
+    """The bytes that were written of every arena that a process knows, by its number."""
     arenas = [fd for fd, name in files(pid).items() if "memfd:rondel-arena" in name]
     stats = [os.stat(f"/proc/{pid}/fd/{fd}") for fd in arenas]  # a map is a descriptor too
-    return {stat.st_ino: stat.st_size for stat in stats}
+    return {stat.st_ino: 512 * stat.st_blocks for stat in stats}
 
 
 def resident(pid: int) -> int:

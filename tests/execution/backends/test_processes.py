@@ -14,6 +14,7 @@ from execution.backends import same, tiny
 from execution.backends.remains import arena_sizes
 from rondel.errors import RondelError
 from rondel.execution.backend import Lost
+from rondel.execution.backends.inline import Inline
 from rondel.execution.backends.processes import Processes
 from rondel.execution.loop import Limits, rounds
 from rondel.execution.ring import Ring
@@ -69,7 +70,7 @@ def test_a_process_lost_in_the_middle_of_a_round_is_named(plan: str, name: str) 
 def test_environments_alone_import_no_jax() -> None:
     """The tiny environment observes whether it is there, and the learner's state is the mean."""
     assert tiny.run(Processes(), "env*2 | policy | learner", tiny.task()) == 0.0
-    assert tiny.run(Processes(), "actor*2 | learner", tiny.task()) == 1.0
+    assert tiny.run(Inline(), "env*2 | policy | learner", tiny.task()) == 1.0
 
 
 def test_memory_does_not_grow() -> None:

@@ -267,7 +267,8 @@ class Processes:
                 self._mourn(copy)
         if ready:
             for copy in self._copies:
-                self.send_ready(copy)
+                if copy.unsent:
+                    self.send_ready(copy)
         return bool(ready)
 
     def _hear(self, copy: ProcessCopy, answer: Answer) -> None:

@@ -11,7 +11,7 @@
 # Starts Ray on every node of the job, runs Rondel on the first, and ends Ray with it.
 # Submit it from the folder that has your .venv:
 #
-#     sbatch slurm.sh train ppo CartPole-v1 --on ray --plan "actor*32 | learner"
+#     sbatch slurm.sh train ppo CartPole-v1 --on ray --lanes 256 --plan "actor*32 | learner"
 
 set -euo pipefail
 

@@ -16,15 +16,14 @@ import platform
 import statistics
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from sleepy import Sleepy
 
 import rondel
 from rondel.plan import parse
 from rondel.run.setup import backend_for, prepare
-
-from sleepy import Sleepy
 
 HERE = Path(__file__).parent
 SMALL = {"hidden": (16, 16), "epochs": 1, "minibatches": 1, "tuned": False}
@@ -43,24 +42,28 @@ def steps_per_second(seconds: float, *request: Any, **fields: Any) -> float:
 
 
 def sleepy(seconds: float, rllib: str | None) -> list[str]:
-    """`actor*16 | learner` against `actor*1`, and central inference."""
-    rows = ["| plan | on | steps/s | of 16 × `actor*1` |", "|---|---|---|---|"]
-    for on in ("processes", "ray"):
-        one = None
-        for plan, lanes, block in (
-            ("actor | learner", 1, 1),
-            ("actor*16 | learner", 16, 1),
-            ("env*16 | policy+learner", 32, 16),
+    """`actor*16 | learner` against `actor*1`, and central inference; 8 lanes a copy, then one."""
+    rows = ["| lanes a copy | plan | on | steps/s | of 16 × one |", "|---|---|---|---|---|"]
+    for each, on in ((8, "processes"), (8, "ray"), (1, "processes"), (1, "ray")):
+        one = 0.0
+        for plan, lanes in (
+            ("actor | learner", each),
+            ("actor*16 | learner", 16 * each),
+            ("env*16 | policy+learner", max(16 * each, 32)),
         ):
-            fields = {"lanes": lanes, "block": block, "rollout": 64, **SMALL}
+            fields = {"lanes": lanes, "block": each, "rollout": 64, **SMALL}
             speed = steps_per_second(seconds, "ppo", Sleepy, plan=plan, on=on, **fields)
             one = one or speed
-            rows.append(f"| `{cell(plan)}` | {on} | {speed:,.0f} | {speed / one / 16:.2f} |")
-    if rllib:
-        for runners in (1, 16):
-            command = [rllib, str(HERE / "rllib_sleepy.py"), str(runners), str(seconds)]
+            share = f"{speed / one / 16:.2f}"
+            rows.append(f"| {each} | `{cell(plan)}` | {on} | {speed:,.0f} | {share} |")
+            print(rows[-1], flush=True)
+        for runners in (1, 16) if rllib and on == "ray" else ():
+            script = str(HERE / "rllib_sleepy.py")
+            command = [rllib, script, str(runners), str(each), str(seconds)]
             out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-            rows.append(f"| RLlib PPO, {runners} env runners | ray | {float(out.split()[-1]):,.0f} | |")
+            speed = float(out.split()[-1])
+            rows.append(f"| {each} | RLlib PPO, {runners} env runners | ray | {speed:,.0f} | |")
+            print(rows[-1], flush=True)
     return rows
 
 
@@ -89,7 +92,7 @@ def wire(_: float, __: Any) -> list[str]:
         backend = backend_for(setup)
         try:
             learner = backend.launch(setup.task, parse("actor | learner"))[1][0]
-            trips = [round_trip(lambda: backend.get([learner.call("snapshot", "none")])) for _ in range(1000)]
+            trips = [round_trip(backend, learner) for _ in range(1000)]
         finally:
             backend.close()
         trips = sorted(trips[100:])
@@ -98,9 +101,10 @@ def wire(_: float, __: Any) -> list[str]:
     return rows
 
 
-def round_trip(call: Callable[[], Any]) -> float:
+def round_trip(backend: Any, copy: Any) -> float:
+    """Microseconds of a call that answers with nothing."""
     began = time.perf_counter()
-    call()
+    backend.get([copy.call("snapshot", "nothing")])
     return (time.perf_counter() - began) * 1e6
 
 
@@ -129,6 +133,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write the tables to results.md")
     args = parser.parse_args()
     print(f"{platform.processor() or platform.machine()}, Python {platform.python_version()}")
+    rondel.start("ppo", "CartPole-v1").close()  # settles JAX before anything is measured
     for name in args.tables or TABLES:
         lines = TABLES[name](args.seconds, args.rllib)
         print("", *lines, sep="\n", flush=True)

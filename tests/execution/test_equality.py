@@ -122,10 +122,15 @@ def delayed(request: Any) -> tuple[str, dict[str, Any]]:
 
 
 LAGGED = ("actor | learner", "actor*2 | memory | gradient | update", "env*4 | policy*2 | learner")
-LAGGED += ("actor+memory*1 | gradient+update", "env | policy+memory+gradient | update")
+LAGGED += ("actor+memory | gradient+update", "env | policy+memory+gradient | update")
 
 
-@pytest.mark.parametrize("plan", LAGGED)
+REST = [str(plan) for plan in (*cuts()[1:], *map(parse, COPIED)) if str(plan) not in LAGGED]
+
+
+@pytest.mark.parametrize(
+    "plan", [*LAGGED, *(pytest.param(plan, marks=pytest.mark.long) for plan in REST)]
+)
 def test_a_delay_line_is_the_same_in_every_plan(delayed: Any, plan: str) -> None:
     name, expected = delayed
     result = run(Ring(task(name), parse(plan, lag=2)), 1_200)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -21,7 +22,6 @@ from rondel.types import HostWorld
 PLANS = (
     "actor*2 | learner",
     "actor*2 | memory*2 | gradient+update",
-    "actor+memory*2 | gradient | update",
     "actor+memory+gradient*2 | update",
 )
 
@@ -60,7 +60,8 @@ def test_the_bound_holds_and_every_step_counts(
     finally:
         ring.close()
     assert ring.steps >= 1_500
-    assert max(report.metrics["policy/lag_max"] for report in reports) <= lag
+    bound = lag + 0.5 if "gradient*2" in plan else lag  # there a version is half a round
+    assert max(report.metrics["policy/lag_max"] for report in reports) <= bound
     assert all(np.isfinite(report.metrics["policy/lag"]) for report in reports)
     per_round = np.diff([0, *(report.steps for report in reports)])
     most = 16 * 4 if "gradient*2" not in plan else 8 * 4  # there a round is one copy's
@@ -90,3 +91,19 @@ def test_a_free_run_goes_on_where_its_iteration_stopped() -> None:
     finally:
         ring.close()
     assert (first.round, second.round) == (0, 1)
+
+
+def test_a_free_run_can_be_saved_and_go_on() -> None:
+    plan = parse("actor+memory+gradient*2 | update", 1, free=True)
+    ring = Ring(task("dqn"), plan)
+    for report, _ in zip(rounds(ring, Limits(10_000)), range(7), strict=False):
+        saved = (
+            *jax.tree.map(np.array, (ring.tree(), ring.stored())),
+            report.round + 1,
+            report.steps,
+        )
+    other = Ring(task("dqn"), plan)
+    other.restore(*saved)
+    begun = max(ring.free.begun)
+    assert next(rounds(other, Limits(10_000))).round == saved[2]
+    assert min(other.free.begun) > begun  # else keys would come again

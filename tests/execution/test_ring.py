@@ -10,10 +10,12 @@ import pytest
 
 from execution import toy
 from execution.test_equality import ENV, LANES, SEED, assert_equal, run, task
+from rondel.errors import RondelError
 from rondel.execution.keys import key_of, per_lane
 from rondel.execution.loop import Limits, NotFinite, met, next_pace, rounds
 from rondel.execution.ring import Ring
 from rondel.execution.seeds import Purpose
+from rondel.plan import parse
 from rondel.types import HostWorld
 
 
@@ -79,3 +81,22 @@ def test_means_are_those_of_the_round_that_they_are_reported_with() -> None:
             assert report.return_mean == pytest.approx(np.mean(window), rel=1e-5)
         else:
             assert report.return_mean is None
+
+
+def test_rounds_in_flight_are_learned_from_before_new_ones_with_less_lag() -> None:
+    late = Ring(task("dqn"), parse("all", lag=2))
+    run(late, 300)
+    ring = Ring(task("dqn"))
+    ring.restore(late.tree(), late.stored(), late.round, late.steps)
+    assert not ring.fused
+    run(ring, late.steps + 300)
+    assert ring.fused
+    assert not ring.pending
+
+
+def test_a_free_run_does_not_take_over_rounds_in_flight() -> None:
+    late = Ring(task("dqn"), parse("actor*2 | learner", lag=2))
+    run(late, 300)
+    free = Ring(task("dqn"), parse("actor*2 | learner", lag=2, free=True))
+    with pytest.raises(RondelError, match="2 rounds in flight"):
+        free.restore(late.tree(), late.stored(), late.round, late.steps)

@@ -177,3 +177,16 @@ def test_free_where_nothing_can_overlap(text, piece, cut):
     assert shown == f"  {text}"
     assert shown[carets.index("^") :].startswith(piece)
     check(parse(cut, free=True), lanes=16, block=8, max_lag=None)
+
+
+def test_free_copies_that_keep_their_own_items():
+    plan = parse("actor+memory*2 | gradient | update", free=True)
+    with pytest.raises(RondelError, match="a cut between policy and memory, or this plan without"):
+        check(plan, lanes=16, block=8, max_lag=None)
+
+
+def test_free_gradients_of_their_own_are_older_than_the_lag():
+    plan = parse("a3c*2", lag=0)
+    with pytest.raises(RondelError, match="ppo takes weights that are at most 0 rounds old"):
+        check(plan, lanes=16, block=8, max_lag=0, algorithm="ppo")
+    check(plan, lanes=16, block=8, max_lag=1)

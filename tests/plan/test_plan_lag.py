@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rondel.plan.lag import may_learn, may_start
+from rondel.plan.lag import may_learn, may_learn_beside, may_start
 
 
 class Free(NamedTuple):
@@ -147,3 +147,36 @@ def test_the_order_of_arrival_would_break_the_bound():
     assert state.learn(1) == (1, Free(2, queued=(1,)))
     first_come = Free(2, queued=state.queued[1:])
     assert first_come.learn(1)[0] == 2  # beyond the lag of 1
+
+
+@settings(max_examples=300)
+@given(
+    copies=st.integers(1, 5),
+    lag=st.integers(0, 3),
+    choices=st.lists(st.integers(0, 2**16), min_size=40, max_size=120),
+)
+def test_lessons_side_by_side_keep_the_bound_and_go_on(copies, lag, choices):
+    """Each copy has one piece at a time, whose lesson may end before or after any other's."""
+    k = copies * (lag + 1) - 1
+    v, flying, queued, learning = 0, [], [], []
+    for choice in choices:
+        moves = []
+        outstanding = len(flying) + len(queued) + len(learning)
+        if outstanding < copies and may_start(outstanding, 1, k):
+            moves.append("start")
+        if may_learn_beside(v, queued, flying, learning, k):
+            moves.append("teach")
+        moves += ["land"] * bool(flying) + ["end"] * bool(learning)
+        assert moves, "it waits for ever"
+        move = moves[choice % len(moves)]
+        pick = choice // len(moves)
+        if move == "start":
+            flying.append(v)
+        elif move == "land":
+            queued.append(flying.pop(pick % len(flying)))
+        elif move == "teach":
+            queued.sort()
+            learning.append(queued.pop(0))
+        else:
+            assert v - learning.pop(pick % len(learning)) <= k
+            v += 1

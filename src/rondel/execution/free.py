@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from rondel.execution.backend import Promise
 from rondel.execution.ring import Made, Ring
 from rondel.execution.round import Report, add, finish, gather, learn, produce_part
-from rondel.plan.lag import may_learn, may_start
+from rondel.plan.lag import may_learn, may_learn_beside, may_start
 
 _DEPTH = 2  # flights of a copy: one under way, and one that begins when it lands
 
@@ -45,7 +45,9 @@ class Free:
         self.n = 1 if self.own else copies
         self.k = copies * (ring.plan.lag + 1) - 1 if self.own else ring.plan.lag
         self.version, self.weights = 0, ring.weights
-        self.begun = [ring.round] * copies  # rounds that each copy has begun: keys count on it
+        # rounds that each copy has begun, by which its keys are made; of a run that goes on, more
+        # than any copy can have begun before
+        self.begun = [copies * (ring.round + ring.plan.lag + 1) if ring.round else 0] * copies
         self.learned = [ring.round] * copies
         self.flying: list[Flight] = []
         self.queued: list[Flight] = []
@@ -88,11 +90,13 @@ class Free:
 
     def _teach(self) -> bool:
         """Give the learner the n oldest flights that wait, if it may have them."""
-        away = [*self.flying, *(f for x in self.lessons for f in x.flights)]
-        versions = [f.version for f in self.queued], [f.version for f in away]
-        if (self.lessons and not self.own) or not may_learn(
-            self.version, *versions, self.n, self.k
-        ):
+        versions = [f.version for f in self.queued], [f.version for f in self.flying]
+        busy = [f.version for x in self.lessons for f in x.flights]
+        if self.own:
+            may = may_learn_beside(self.version, *versions, busy, self.k)
+        else:
+            may = not busy and may_learn(self.version, *versions, self.n, self.k)
+        if not may:
             return False
         self.queued.sort(key=lambda f: f.version)  # in the order of arrival among equals
         taken, self.queued = self.queued[: self.n], self.queued[self.n :]
@@ -103,11 +107,7 @@ class Free:
     def _learn(self, taken: list[Flight]) -> Generator[Promise, None, list[Promise]]:
         """The whole learner at once: it is asked for everything, then waited for."""
         ring, made = self.ring, gather([f.made for f in taken])
-        if ring.memory is ring.policy:  # each copy has its own items
-            for flight in taken:
-                ring.memory[flight.copy].call("add", ring.round)
-        else:
-            add(ring, made, ring.round)
+        add(ring, made, ring.round)
         metrics = learn(ring, made, ring.round)
         yield ring.weights
         return metrics
@@ -136,11 +136,9 @@ class Free:
         except StopIteration as end:
             metrics: list[Any] = end.value
         rounds = len(self.begun) if self.own else 1  # versions to a round
-        lags = [(self.version - f.version) // rounds for f in lesson.flights]
+        lags = [(self.version - f.version) / rounds for f in lesson.flights]
         self.version += 1
         self.weights = self.ring.weights
         report = finish(self.ring, gather([f.made for f in lesson.flights]), metrics)
-        report.metrics.update(
-            {"policy/lag": sum(lags) / len(lags), "policy/lag_max": float(max(lags))}
-        )
+        report.metrics.update({"policy/lag": sum(lags) / len(lags), "policy/lag_max": max(lags)})
         return report

@@ -7,6 +7,7 @@ first lane.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any, Protocol
 
 from rondel.execution.layout import Group
@@ -57,8 +58,9 @@ class HostedLanes:
 
     def close(self) -> None:
         """Free what the environments hold."""
-        for env in self._envs.values():
-            env.close()
+        with ExitStack() as everyone:  # also when one of them fails to
+            for env in self._envs.values():
+                everyone.callback(env.close)
 
 
 class Direct:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from rondel.errors import RondelError
 from rondel.execution import episodes, experience
 from rondel.execution.backend import Backend
 from rondel.execution.backends.inline import Inline
@@ -55,7 +56,7 @@ class Ring:
     def fused(self) -> bool:
         """Is the whole ring one program?"""
         alone = len(self.plan.pieces) == len(self.policy) == 1 and not self.plan.lag
-        return alone and isinstance(self.task.env, Env)
+        return alone and isinstance(self.task.env, Env) and not self.pending
 
     def learner(self) -> Tree:
         """The learner's state."""
@@ -71,7 +72,9 @@ class Ring:
         It is the same whatever the plan: copies of env and policy are put together, lane by lane.
         """
         traced = isinstance(self.task.env, Env)
-        ask = ("lanes", "made", "step", "env") if traced else ("lanes", "made")
+        ask = ["lanes", *(("step", "env") if traced else ())]
+        if not self.plan.free:  # what a free run has under way is lost with it
+            ask.append("made")
         parts = self.backend.get([copy.call("snapshot", *ask) for copy in self.policy])
         tree = {"learner": self.learner(), "recent": self.recent}
         tree |= {name: joined([part[name] for part in parts]) for name in ask if name in parts[0]}
@@ -79,7 +82,7 @@ class Ring:
             states = self.backend.get([copy.call("snapshot") for copy in self.env])
             by_lane = {lane: state for part in states for lane, state in part["env"].items()}
             tree["env"] = joined([by_lane[lane] for lane in sorted(by_lane)])
-        return tree | {"pending": self._in_flight(tree.pop("made"))}
+        return tree | {"pending": self._in_flight(tree.pop("made", ()))}
 
     def _in_flight(self, kept: tuple[Tree, ...]) -> list[Made]:
         """The rounds in flight as values, lane by lane; `kept` are items that the policy has."""
@@ -97,6 +100,11 @@ class Ring:
 
     def restore(self, tree: dict[str, Tree], memory: Tree, round: int, steps: int) -> None:
         """Go on from what `tree` and `stored` once gave. Host environments start new episodes."""
+        if self.plan.free and tree["pending"]:
+            raise RondelError(
+                f"This checkpoint has {len(tree['pending'])} rounds in flight, which a free run "
+                "would lose: go on without --free."
+            )
         self.round, self.steps, self.free = round, steps, None
         self.recent = Recent(*tree["recent"])
         traced = isinstance(self.task.env, Env)

@@ -27,7 +27,7 @@ def check(
         _check_lanes(plan, index, lanes, block)
     _check_lag(plan.lag, max_lag, algorithm)
     if plan.free:
-        _check_free(plan)
+        _check_free(plan, max_lag, algorithm)
 
 
 def _check_lanes(plan: Plan, index: int, lanes: int, block: int) -> None:
@@ -83,12 +83,22 @@ def _check_lag(lag: int, max_lag: int | None, algorithm: str) -> None:
     )
 
 
-def _check_free(plan: Plan) -> None:
+def _check_free(plan: Plan, max_lag: int | None, algorithm: str) -> None:
     """Where one piece acts and updates, it waits for itself, and there is nothing to free."""
     piece = plan.piece_of("policy")
-    if "update" not in piece.stages:
-        return
     index = plan.pieces.index(piece)
+    if "update" not in piece.stages:
+        if "gradient" in piece.stages and max_lag is not None and plan.lag >= max_lag:
+            _refuse_own_gradients(plan, index, max_lag, algorithm)
+        if "memory" in piece.stages and "gradient" not in piece.stages and piece.copies > 1:
+            raise _pointed_at(
+                plan,
+                index,
+                f"In {piece.name} each copy keeps its own items, and a free round may take two "
+                "rounds of one copy and none of another; a cut between policy and memory, or this "
+                "plan without --free, would work.",
+            )
+        return
     behind = piece.stages.index("policy") + 1
     acting, learning = Piece(piece.stages[:behind], piece.copies), Piece(piece.stages[behind:])
     cut = write((*plan.pieces[:index], acting, learning)).text
@@ -98,6 +108,18 @@ def _check_free(plan: Plan) -> None:
         f"--free has nothing to overlap here: {piece.name} acts and updates, one after the other; "
         f"`{cut}`, or this plan without --free, would work.",
     )
+
+
+def _refuse_own_gradients(plan: Plan, index: int, max_lag: int, algorithm: str) -> None:
+    """Free copies that make their own gradients are up to a round apart, whatever the lag."""
+    if plan.pieces[index].copies > 1:
+        raise _pointed_at(
+            plan,
+            index,
+            f"{algorithm} takes weights that are at most {max_lag} rounds old, and free copies "
+            f"that make their own gradients can be almost {plan.lag + 1} rounds behind; this plan "
+            "without --free would work.",
+        )
 
 
 def _pointed_at(plan: Plan, index: int, sentence: str) -> RondelError:

@@ -34,3 +34,21 @@ def may_learn(v: int, queued: Sequence[int], flying: Sequence[int], n: int, k: i
     """
     rest = sorted([*sorted(queued)[n:], *flying])
     return len(queued) >= n and all(v + 1 + i // n - u <= k for i, u in enumerate(rest))
+
+
+def may_learn_beside(
+    v: int, queued: Sequence[int], flying: Sequence[int], learning: Sequence[int], k: int
+) -> bool:
+    """`may_learn` where pieces are learned from one by one, several of them at the same time.
+
+    `learning` are the versions of those that the learner is busy with. Any of them may be the last
+    to be done, and all others come after them.
+    """
+    busy = len(learning) + 1
+    rest = sorted([*sorted(queued)[1:], *flying])
+    taken = [*learning, *sorted(queued)[:1]]
+    return (
+        len(queued) >= 1
+        and all(v + busy - 1 - u <= k for u in taken)
+        and all(v + busy + i - u <= k for i, u in enumerate(rest))
+    )

@@ -13,6 +13,7 @@ from typing import Any
 from rondel import algorithms, spaces
 from rondel.envs import WORLDS, bare_id
 from rondel.errors import RondelError
+from rondel.plan import parse
 from rondel.run.setup import Setup, prepare
 
 
@@ -61,7 +62,7 @@ def describe(setup: Setup, steps: int, until_return: float, machine: str) -> dic
     }
 
 
-PLACING = ("plan", "lag", "free", "on", "resources", "address")
+PLACING = ("plan", "lag", "free", "on", "resources", "address", "deadline")
 
 
 def setup_from(
@@ -85,6 +86,13 @@ def setup_from(
             )
         algorithm = name
     fields = {k: v for k, v in (meta["options"] | placing).items() if v is not None}
+    plans = meta["options"]["plan"], fields["plan"]
+    before, now = (parse(str(plan)).copies("memory") for plan in plans)
+    if before != now:
+        raise RondelError(
+            f"This run's memory is in {before} shards, and `{fields['plan']}` has {now}: a plan "
+            f"with {before} copies of memory would work."
+        )
     if config is None and meta["config"] is not None:
         fields |= meta["config"]
     if env is None and not can_be_made(meta["env"]):

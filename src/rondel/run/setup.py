@@ -19,7 +19,7 @@ from rondel.algorithms.tuned import TUNED
 from rondel.algorithms.wrappers import with_observation_normalisation, with_reward_scaling
 from rondel.envs import bare_id, check, is_ours, make
 from rondel.errors import RondelError
-from rondel.execution import experience, learning
+from rondel.execution import experience, learning, mesh
 from rondel.execution.backend import Backend
 from rondel.execution.backends.inline import Inline
 from rondel.execution.task import Task, without_keys
@@ -46,6 +46,7 @@ class Options:
     on: str | None = None  # inline, threads, processes, ray; by default processes for a cut plan
     resources: str | None = None  # what pieces ask for, such as "actor:cpu=1 learner:cpu=1,gpu=1"
     address: str | None = None  # of a Ray cluster that runs; by default one is started here
+    deadline: float = 600.0  # seconds without an answer from any copy after which a run gives up
     normalise_observations: bool = False  # by running mean and deviation
     scale_rewards: bool = False  # by the running deviation of the discounted return
 
@@ -124,6 +125,8 @@ def prepare(
         max_lag=task.algorithm.max_lag,
         algorithm=name,
     )
+    if "on" not in fields and mesh.fits(task, plan):  # then it is one program over the devices
+        options = dataclasses.replace(options, on="inline")
     _check_copies(task, plan, options.on)
     told = {k: v for k, v in chosen.items() if k not in fields}
     return Setup(name, config, options, told, task, plan)
@@ -215,14 +218,14 @@ def backend_for(setup: Setup) -> Backend:
     if options.on == "threads":
         from rondel.execution.backends.threads import Threads
 
-        return Threads()
+        return Threads(options.deadline)
     if options.on == "processes":
         from rondel.execution.backends.processes import Processes
 
-        return Processes()
+        return Processes(options.deadline)
     from rondel.execution.backends.ray import Ray
 
-    return Ray(options.address, asked if options.resources else None)
+    return Ray(options.address, asked if options.resources else None, options.deadline)
 
 
 def tuned_for(name: str, env_id: str) -> dict[str, Any]:

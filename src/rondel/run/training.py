@@ -46,11 +46,12 @@ def start(
 
     `algorithm` is a name, a module with `Config` and `make`, or your own `make(config, spec)`.
     `env` is an id, a traceable `Env`, a gymnasium.Env, or a function that makes one. `fields` are
-    those of the algorithm's `Config` and of `Options` (lanes, block, normalise_observations,
-    scale_rewards). It writes nothing.
+    those of the algorithm's `Config` and of `Options` (lanes, block, plan, lag, free, on and so
+    on: see `rondel.run.setup`). It writes nothing. What runs elsewhere ends with the `with`.
 
-    >>> for report in rondel.start("ppo", "CartPole-v1", steps=10_000):
-    ...     print(report.steps, report.metrics)
+    >>> with rondel.start("ppo", "CartPole-v1", steps=10_000) as run:
+    ...     for report in run:
+    ...         print(report.steps, report.metrics)
     """
     request = _request(algorithm, env, steps, seed, config, tuned, until_return, fields)
     return Run(*request)
@@ -126,8 +127,8 @@ def resume(
 ) -> Run:
     """Go on with a run from its newest checkpoint, or from the one given; `steps` is the new total.
 
-    An algorithm or environment of your own has to be brought again. `placing` says where it goes on,
-    if not as before: plan, lag, free, on, resources, address.
+    An algorithm or environment of your own has to be brought again. `placing` says where it goes
+    on, if not as before: plan, lag, free, on, resources, address, deadline.
     """
     began = time.monotonic()
     at_least(0, eval_episodes=eval_episodes)
@@ -159,7 +160,7 @@ def load(
     """A run as its newest checkpoint, or the one given, has it: to ask, evaluate or go on with.
 
     All of it is in this process, unless `placing` says otherwise: plan, lag, free, on, resources,
-    address.
+    address, deadline.
     """
     placing = {"on": "inline", "resources": None, "address": None} | placing
     found = checkpoint.find(Path(path))

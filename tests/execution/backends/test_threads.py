@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 
 from execution.backends import same, tiny
+from execution.test_equality import task
 from rondel.execution.backends.threads import Threads
+from rondel.execution.loop import Limits, rounds
+from rondel.execution.ring import Ring
+from rondel.plan import parse
 
 
 @pytest.mark.parametrize(("name", "plan", "lag"), same.CASES)
@@ -25,3 +29,23 @@ def test_the_users_exception_comes_out(failing: Any) -> None:
         tiny.run(Threads(), "env*4 | policy | learner", failing.task)
     # two phases of 8 lanes: env 1 has lanes 0 and 1 of the first, 8 and 9 of the second
     assert "In env 1 of 4." in caught.value.__notes__
+
+
+@pytest.mark.parametrize("stage", ["absorb", "add"])
+def test_a_failure_that_nobody_waits_for_ends_the_run(stage: str) -> None:
+    broken = task("dqn")
+
+    def fail(*_: Any) -> Any:
+        raise ValueError(f"no {stage} today")
+
+    algorithm = broken.algorithm
+    if stage == "absorb":
+        algorithm = algorithm._replace(absorb=fail)
+    else:
+        algorithm = algorithm._replace(memory=algorithm.memory._replace(add=fail))
+    ring = Ring(broken._replace(algorithm=algorithm), parse("actor | learner"), Threads())
+    try:
+        with pytest.raises(ValueError, match=f"no {stage} today"):
+            list(rounds(ring, Limits(500)))
+    finally:
+        ring.close()

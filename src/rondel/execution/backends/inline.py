@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from rondel.execution import mesh
@@ -62,5 +63,7 @@ class Inline:
         return list(range(len(promises)))
 
     def close(self) -> None:
-        while self._copies:
-            self._copies.pop().fragment.close()
+        copies, self._copies = self._copies, []
+        with ExitStack() as everyone:  # also when one of them fails to
+            for copy in copies:
+                everyone.callback(copy.fragment.close)

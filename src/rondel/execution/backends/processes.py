@@ -100,6 +100,11 @@ class Processes:
         self._number = 0
         self._over: BaseException | None = None  # what ended it
 
+    def __del__(self) -> None:
+        """A run that nobody closed leaves nothing either."""
+        with suppress(Exception):
+            self.close()
+
     def launch(self, task: Any, plan: Plan) -> list[list[Copy]]:
         total = sum(piece.copies for piece in plan.pieces)
         if total > _MOST:

@@ -120,7 +120,7 @@ class Ray:
         self,
         address: str | None = None,
         resources: Sequence[Mapping[str, float]] | None = None,
-        deadline: float = 300.0,
+        deadline: float = 600.0,
     ) -> None:
         self._address, self._resources, self._deadline = address, resources, deadline
         self._copies: list[RayCopy] = []

@@ -67,6 +67,8 @@ class ThreadCopy:
             args = tuple(a.result() if isinstance(a, Future) else a for a in args)
             if self._stopped:
                 return
+            if self._told:  # somewhere a call failed, perhaps one that nobody waits for
+                raise self._told[0]
             if callable(request):
                 self.fragment, results = request(*args), None
             else:

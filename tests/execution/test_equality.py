@@ -177,6 +177,19 @@ def test_a_host_loop_equals_the_fused_ring(reference: Any) -> None:
     assert_equal(run(ring), expected)
 
 
+@pytest.fixture(scope="module", params=["ppo", "dqn", "toy"])
+def on_gymnasium(request: Any) -> tuple[str, Any, dict[str, Any]]:
+    """The uncut ring over Gymnasium's own CartPole."""
+    world = make("gymnasium:CartPole-v1")
+    return request.param, world, run(Ring(task(request.param, world)), 900)
+
+
+@pytest.mark.parametrize("plan", ["actor*2 | learner", "env*8 | policy+learner", COPIED[-1]])
+def test_a_cut_ring_equals_the_uncut_one_on_gymnasium(on_gymnasium: Any, plan: str) -> None:
+    name, world, expected = on_gymnasium
+    assert_equal(run(Ring(task(name, world), parse(plan)), 900), expected)
+
+
 @pytest.mark.parametrize("at_a_time", [1, 7])
 def test_rounds_per_call_do_not_matter(reference: Any, at_a_time: int) -> None:
     name, expected = reference

@@ -23,10 +23,10 @@ from typing import Any, NamedTuple, TypeAlias
 from rondel.errors import RondelError
 from rondel.execution.backend import Copy, Late, Lost, drives, envs_of, name_of, recipe
 from rondel.execution.backends.failure import Elsewhere, pack, unpack
+from rondel.execution.backends.line import Exchange, Number, SocketLink
 from rondel.execution.hosted import HostedLanes
 from rondel.execution.layout import Share
 from rondel.plan import Plan
-from rondel.types import Step
 
 try:
     import ray
@@ -43,7 +43,7 @@ Bundle: TypeAlias = dict[str, float]  # what a copy asks for, by Ray's names
 
 _RAYS_NAMES = {"cpu": "CPU", "gpu": "GPU"}  # others are the same
 _GRACE = 5.0  # seconds for copies to free what they hold, before they are killed
-_OWN = ("make", "connect")  # requests to the worker itself, not to its fragment
+_OWN = ("make", "listen", "connect")  # requests to the worker itself, not to its fragment
 # What a process sets before JAX starts, and what a run's last bits depend on.
 _SETTINGS = re.compile(r"(JAX|XLA)_\w+|NPROC|XDG_CACHE_HOME")
 
@@ -211,8 +211,9 @@ class Ray:
 
     def _connect(self, plan: Plan, pieces: list[list[Any]]) -> None:
         patience = self._deadline / 2  # below the driver's own, so that the env is named
+        numbers = self._fetch([env.ask("listen")[0].ref for env in pieces[0]])
         for i, policy in enumerate(pieces[1]):
-            envs = {e: (pieces[0][e].name, pieces[0][e].actor) for e in envs_of(plan, i)}
+            envs = {e: (str(pieces[0][e]), numbers[e]) for e in envs_of(plan, i)}
             policy.ask("connect", envs, patience)
 
     def get(self, promises: Sequence[Any]) -> list[Any]:
@@ -435,6 +436,7 @@ class Worker:
         self._fragment: Any = None
         self._jax = False
         self._failure: Elsewhere | None = None
+        self._exchange: Exchange | None = None
 
     def make(
         self, name: str, surroundings: dict[str, Any], needs_jax: bool, packed: bytes
@@ -453,9 +455,14 @@ class Worker:
         self._fragment = make(*args)
         return os.getpid(), ray.util.get_node_ip_address()
 
-    def connect(self, envs: Mapping[int, tuple[str, Any]], patience: float) -> None:
+    def listen(self) -> Number:
+        """Let policies call the environments that are here."""
+        self._exchange = Exchange(ray.util.get_node_ip_address(), self.ask)
+        return self._exchange.number
+
+    def connect(self, envs: Mapping[int, tuple[str, Number]], patience: float) -> None:
         """Give the policy its lines to the environments' actors."""
-        links = {e: ActorLink(name, actor, patience) for e, (name, actor) in envs.items()}
+        links = {e: SocketLink(name, number, patience) for e, (name, number) in envs.items()}
         self._fragment.connect(links)
 
     def do(self, request: str, n: int, *args: Any) -> tuple[Any, ...]:
@@ -482,36 +489,12 @@ class Worker:
         """Free what the environments hold."""
         fragment, self._fragment = self._fragment, None
         try:
+            if self._exchange is not None:
+                self._exchange.close()
             if fragment is not None:
                 fragment.close()
         except Exception as error:
             raise Elsewhere(pack(error, self._name)) from None
-
-
-class ActorLink:
-    """A policy's line to the actor of its environments."""
-
-    def __init__(self, name: str, actor: Any, patience: float) -> None:
-        self._name, self._actor, self._patience = name, actor, patience
-        self._asked: dict[int, Any] = {}
-
-    def reset(self, first_lane: int, again: int) -> None:
-        self._asked[first_lane] = self._actor.ask.remote("reset", first_lane, again)
-
-    def step(self, first_lane: int, action: Any) -> None:
-        self._asked[first_lane] = self._actor.ask.remote("step", first_lane, action)
-
-    def take(self, first_lane: int) -> Step:
-        try:
-            return ray.get(self._asked.pop(first_lane), timeout=self._patience)
-        except GetTimeoutError:
-            problem: BaseException = Late(
-                f"{self._name} did not answer its policy for {self._patience:g} s. It hangs, or "
-                "needs a longer deadline."
-            )
-        except RayError as error:
-            problem = fault_in(error, {self._actor._actor_id.hex(): self._name})
-        raise problem
 
 
 def _configure(config: bytes) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -97,64 +99,77 @@ COPIED = (
 )
 
 
-@pytest.fixture(scope="module", params=ALGORITHMS)
-def reference(request: Any) -> tuple[str, dict[str, Any]]:
+QUICK = {"actor*2 | learner", "env*4 | policy*2 | learner", "actor*2 | memory | gradient | update"}
+
+
+def cases(plans: Iterable[Any], quick: Collection[str] = ()) -> list[Any]:
+    """Every algorithm under every plan; what is not for the toy or in `quick` takes long."""
+    return [
+        pytest.param(
+            name,
+            str(plan),
+            marks=() if name == "toy" or str(plan) in quick else pytest.mark.long,
+        )
+        for name in ALGORITHMS
+        for plan in plans
+    ]
+
+
+@cache
+def reference(name: str) -> dict[str, Any]:
     """The whole ring as one program."""
-    ring = Ring(task(request.param))
+    ring = Ring(task(name))
     assert ring.fused
     result = run(ring)
     assert len(result["returns"]) > 20  # else the end of an episode would not be tested
-    return request.param, result
+    return result
 
 
-@pytest.mark.parametrize("plan", [*cuts()[1:], *map(parse, COPIED)], ids=str)
-def test_a_cut_ring_equals_the_fused_one(reference: Any, plan: Plan) -> None:
-    name, expected = reference
-    assert_equal(run(Ring(task(name), plan)), expected)
+EVERY = (*cuts()[1:], *COPIED)
 
 
-@pytest.fixture(scope="module", params=ALGORITHMS)
-def delayed(request: Any) -> tuple[str, dict[str, Any]]:
+@pytest.mark.parametrize(("name", "plan"), cases(EVERY, QUICK))
+def test_a_cut_ring_equals_the_fused_one(name: str, plan: str) -> None:
+    assert_equal(run(Ring(task(name), parse(plan))), reference(name))
+
+
+@cache
+def delayed(name: str) -> dict[str, Any]:
     """The uncut ring with weights that are two rounds old."""
-    ring = Ring(task(request.param), parse("all", lag=2))
+    ring = Ring(task(name), parse("all", lag=2))
     assert not ring.fused
-    return request.param, run(ring, 1_200)
+    return run(ring, 1_200)
 
 
-LAGGED = ("actor | learner", "actor*2 | memory | gradient | update", "env*4 | policy*2 | learner")
-LAGGED += ("actor+memory | gradient+update", "env | policy+memory+gradient | update")
-
-
-REST = [str(plan) for plan in (*cuts()[1:], *map(parse, COPIED)) if str(plan) not in LAGGED]
-
-
-@pytest.mark.parametrize(
-    "plan", [*LAGGED, *(pytest.param(plan, marks=pytest.mark.long) for plan in REST)]
-)
-def test_a_delay_line_is_the_same_in_every_plan(delayed: Any, plan: str) -> None:
-    name, expected = delayed
-    result = run(Ring(task(name), parse(plan, lag=2)), 1_200)
+@pytest.mark.parametrize(("name", "plan"), cases(EVERY))
+def test_a_delay_line_is_the_same_in_every_plan(name: str, plan: str) -> None:
+    result, expected = run(Ring(task(name), parse(plan, lag=2)), 1_200), delayed(name)
     assert len(expected["pending"]) == 2  # rounds in flight belong to a run
     assert_equal(result, expected)
     jax.tree.map(np.testing.assert_array_equal, result["pending"], expected["pending"])
 
 
-def test_lag_matters(delayed: Any) -> None:
+def test_lag_matters() -> None:
     with pytest.raises(AssertionError):
-        assert_equal(delayed[1], run(Ring(task(delayed[0])), 1_200))
+        assert_equal(delayed("toy"), run(Ring(task("toy")), 1_200))
 
 
 @pytest.mark.parametrize(
-    "plan", ["all", "env*2 | policy | learner", "actor+memory*2 | gradient | update"]
+    ("plan", "then"),
+    [
+        ("all", "actor | learner"),
+        ("env*2 | policy | learner", "all"),
+        ("actor+memory*2 | gradient | update", "actor*2 | memory*2 | gradient+update"),
+    ],
 )
-def test_a_run_in_flight_goes_on_under_another_plan(delayed: Any, plan: str) -> None:
-    name, expected = delayed
+def test_a_run_in_flight_goes_on_under_another_plan(plan: str, then: str) -> None:
+    expected = delayed("toy")
     if "memory*2" in plan:
-        expected = run(Ring(task(name), parse(plan, lag=2)), 1_200)
-    ring = Ring(task(name), parse(plan, lag=2))
+        expected = run(Ring(task("toy"), parse(plan, lag=2)), 1_200)
+    ring = Ring(task("toy"), parse(plan, lag=2))
     run(ring, 600)
     saved = jax.tree.map(np.array, (ring.tree(), ring.stored()))
-    other = Ring(task(name), parse("actor | learner" if "memory*2" not in plan else plan, lag=2))
+    other = Ring(task("toy"), parse(then, lag=2))
     other.restore(*saved, ring.round, ring.steps)
     result = run(other, 1_200)
     result["returns"] = expected["returns"]
@@ -169,31 +184,33 @@ def test_one_block_of_lanes_equals_too() -> None:
     assert_equal(run(Ring(one_block, parse("actor | learner"))), run(Ring(one_block)))
 
 
-def test_a_host_loop_equals_the_fused_ring(reference: Any) -> None:
-    name, expected = reference
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_host_loop_equals_the_fused_ring(name: str) -> None:
+    expected = reference(name)
     keys = per_lane(key_of(SEED, Purpose.ENV), np.arange(LANES))
     ring = Ring(task(name, toy.host_twin(ENV, keys)))
     assert not ring.fused
     assert_equal(run(ring), expected)
 
 
-@pytest.fixture(scope="module", params=["ppo", "dqn", "toy"])
-def on_gymnasium(request: Any) -> tuple[str, Any, dict[str, Any]]:
+@cache
+def on_gymnasium(name: str) -> dict[str, Any]:
     """The uncut ring over Gymnasium's own CartPole."""
-    world = make("gymnasium:CartPole-v1")
-    return request.param, world, run(Ring(task(request.param, world)), 900)
+    return run(Ring(task(name, make("gymnasium:CartPole-v1"))), 900)
 
 
-@pytest.mark.parametrize("plan", ["actor*2 | learner", "env*8 | policy+learner", COPIED[-1]])
-def test_a_cut_ring_equals_the_uncut_one_on_gymnasium(on_gymnasium: Any, plan: str) -> None:
-    name, world, expected = on_gymnasium
-    assert_equal(run(Ring(task(name, world), parse(plan)), 900), expected)
+@pytest.mark.parametrize(
+    ("name", "plan"), cases(["actor*2 | learner", "env*8 | policy+learner", COPIED[-1]])
+)
+def test_a_cut_ring_equals_the_uncut_one_on_gymnasium(name: str, plan: str) -> None:
+    ring = Ring(task(name, make("gymnasium:CartPole-v1")), parse(plan))
+    assert_equal(run(ring, 900), on_gymnasium(name))
 
 
 @pytest.mark.parametrize("at_a_time", [1, 7])
-def test_rounds_per_call_do_not_matter(reference: Any, at_a_time: int) -> None:
-    name, expected = reference
-    assert_equal(run(Ring(task(name)), at_a_time=at_a_time), expected)
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_rounds_per_call_do_not_matter(name: str, at_a_time: int) -> None:
+    assert_equal(run(Ring(task(name)), at_a_time=at_a_time), reference(name))
 
 
 def test_seeds_matter() -> None:
@@ -203,8 +220,9 @@ def test_seeds_matter() -> None:
         assert_equal(one, two)
 
 
-def test_a_run_that_goes_on_equals_one_that_never_stopped(reference: Any) -> None:
-    name, expected = reference
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_run_that_goes_on_equals_one_that_never_stopped(name: str) -> None:
+    expected = reference(name)
     ring = Ring(task(name))
     run(ring, steps=1_000)
     saved = jax.tree.map(np.array, (ring.tree(), ring.stored()))

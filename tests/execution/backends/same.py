@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import pytest
+
 from execution.test_equality import ENV, assert_equal, run, task
 from rondel.envs import make
 from rondel.execution.backends.inline import Inline
@@ -17,11 +19,16 @@ CASES = (
     ("ppo", "actor*2 | learner", 0),
     ("toy", "actor*2 | learner", 2),
     ("dqn", "env*4 | policy+learner", 0),
-    ("toy", "env*2 | policy*2 | memory | gradient | update", 1),
     ("dqn", "actor*2 | memory*2 | gradient+update", 0),
     ("toy", "actor+memory+gradient*2 | update", 0),
-    ("ppo", "all*2", 0),
-    ("dqn", "actor*2 | memory*2 | gradient*4 | update", 2),
+    *(
+        pytest.param(*case, marks=pytest.mark.long)
+        for case in (
+            ("toy", "env*2 | policy*2 | memory | gradient | update", 1),
+            ("ppo", "all*2", 0),
+            ("dqn", "actor*2 | memory*2 | gradient*4 | update", 2),
+        )
+    ),
 )
 HOST_PLANS = ("actor*2 | learner", "env*8 | policy+learner", "env*2 | policy | learner")
 

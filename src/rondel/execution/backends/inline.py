@@ -26,6 +26,14 @@ class InlineCopy:
                 error.add_note(f"In {self.name}.")
             raise
 
+    def reset(self, *args: Any) -> Any:
+        """An env copy's answer to its policy."""
+        return self.call("reset", *args)
+
+    def step(self, *args: Any) -> Any:
+        """The same, for a step."""
+        return self.call("step", *args)
+
 
 class Inline:
     """The backend that is a plain loop.
@@ -51,7 +59,7 @@ class Inline:
                 pieces[-1].append(made)
                 self._copies.append(made)
         if drives(plan):
-            links = [Direct(env.fragment) for env in pieces[0]]
+            links = [Direct(env) for env in pieces[0]]
             for i, policy in enumerate(pieces[1]):
                 policy.fragment.connect({e: links[e] for e in envs_of(plan, i)})
         return pieces

@@ -4,6 +4,8 @@ Many tests compile the same programs; the cache on disk compiles each once, for 
 """
 
 import os
+import signal
+from contextlib import suppress
 from pathlib import Path
 
 CACHE = Path(__file__).parent.parent / ".pytest_cache" / "xla"
@@ -15,5 +17,11 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 from rondel.run import machine  # noqa: E402
+
+# A shell that puts a job in the background makes it deaf to Ctrl-C, and so are the programs that it
+# starts: tests send that signal to some of theirs.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    with suppress(ValueError):  # only the main thread may
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 machine.settle()

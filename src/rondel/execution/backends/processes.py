@@ -102,8 +102,11 @@ class Processes:
 
     def __del__(self) -> None:
         """A run that nobody closed leaves nothing either."""
-        with suppress(Exception):
-            self.close()
+        if self._copies or self._spawners:
+            try:  # noqa: SIM105 when the interpreter ends, names of this module are gone
+                self.close()
+            except Exception:
+                pass
 
     def launch(self, task: Any, plan: Plan) -> list[list[Copy]]:
         total = sum(piece.copies for piece in plan.pieces)

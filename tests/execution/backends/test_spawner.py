@@ -244,10 +244,15 @@ def test_a_dead_server_is_noticed_and_its_children_end(fresh):
     channel.send("the child lives on")
     assert channel.receive(10) == "the child lives on"
     os.kill(child.pid, signal.SIGSTOP)
-    waking = threading.Timer(0.5, os.kill, (child.pid, signal.SIGCONT))
-    waking.start()
+    woken = threading.Event()
+
+    def wake():
+        woken.set()
+        os.kill(child.pid, signal.SIGCONT)
+
+    threading.Timer(0.5, wake).start()
     fresh.close()
-    assert waking.finished.is_set()  # close waits until the child has let go
+    assert woken.is_set()  # close waits until the child has let go
     assert _eventually(lambda: not _runs(child.pid))
     channel.close()
 

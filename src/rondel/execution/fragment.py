@@ -76,7 +76,7 @@ class Fragment:
         self._learning = jax.jit(algorithm.learning)
         self._absorb = jax.jit(algorithm.absorb)
         self._update = jax.jit(algorithm.update)
-        self._advance = jax.jit(fused.program(task), donate_argnums=2)
+        self.program = jax.jit(fused.program(task), donate_argnums=2)
 
     def _start(self) -> None:
         """The state of each stage before round 0, but for environments elsewhere."""
@@ -243,13 +243,7 @@ class Fragment:
         self, recent: Recent, round: int, rounds: int, steps_left: int, until_return: float
     ) -> tuple[Recent, list[fused.Round]]:
         """Up to `rounds` rounds in one program; see `fused`."""
-        state = fused.State(self.learner, self.env, self.step, self.lanes, recent)
-        state, self.memory, reports, n = self._advance(
-            self.seed, state, self.memory, self.lane, round, rounds, steps_left, until_return
-        )
-        self.learner, self.env, self.step, self.lanes, recent = state
-        reports = jax.tree.map(np.asarray, reports)
-        return recent, [jax.tree.map(lambda x, i=i: x[i], reports) for i in range(int(n))]
+        return fused.advance(self, recent, round, rounds, steps_left, until_return)
 
     # all that it is
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from rondel.execution import experience, learning
@@ -123,3 +124,23 @@ def program(task: Task, others: Exchange = Exchange()) -> Any:  # noqa: B008 it 
         return state, memory, reports, i
 
     return advance
+
+
+def advance(
+    fragment: Any, recent: Recent, round: int, rounds: int, steps_left: int, until_return: float
+) -> tuple[Recent, list[Round]]:
+    """Up to `rounds` rounds of a fragment that holds all stages, whose `program` is jitted."""
+    state = State(fragment.learner, fragment.env, fragment.step, fragment.lanes, recent)
+    state, fragment.memory, reports, n = fragment.program(
+        fragment.seed,
+        state,
+        fragment.memory,
+        fragment.lane,
+        round,
+        rounds,
+        steps_left,
+        until_return,
+    )
+    fragment.learner, fragment.env, fragment.step, fragment.lanes, recent = state
+    reports, recent = jax.tree.map(np.asarray, (reports, recent))
+    return recent, [jax.tree.map(lambda x, i=i: x[i], reports) for i in range(int(n))]

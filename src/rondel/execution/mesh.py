@@ -54,7 +54,7 @@ class MeshFragment:
         self.env: Tree = ()
         self.step: Tree = ()
         self._acting = jax.jit(task.algorithm.acting)
-        self._advance = jax.jit(self._program(), donate_argnums=2)
+        self.program = jax.jit(self._program(), donate_argnums=2)
 
     def _placed(self, tree: Tree, spec: PartitionSpec) -> Tree:
         return jax.device_put(tree, NamedSharding(self.mesh, spec))
@@ -94,13 +94,7 @@ class MeshFragment:
         self, recent: Recent, round: int, rounds: int, steps_left: int, until_return: float
     ) -> tuple[Recent, list[fused.Round]]:
         """Up to `rounds` rounds of all copies in one program; see `fused`."""
-        state = fused.State(self.learner, self.env, self.step, self.lanes, recent)
-        state, self.memory, reports, n = self._advance(
-            self.seed, state, self.memory, self.lane, round, rounds, steps_left, until_return
-        )
-        self.learner, self.env, self.step, self.lanes, recent = state
-        reports, recent = jax.tree.map(np.asarray, (reports, recent))
-        return recent, [jax.tree.map(lambda x, i=i: x[i], reports) for i in range(int(n))]
+        return fused.advance(self, recent, round, rounds, steps_left, until_return)
 
     def acting(self) -> Tree:
         """What the policy needs to know of the learner."""

@@ -56,7 +56,7 @@ class Promise:
 
     def __del__(self) -> None:
         if self.message is not None and self.message.places:
-            self.owner.done_with += self.message.places
+            self.owner.done_with.extend(self.message.places)
 
 
 class ProcessCopy:
@@ -66,7 +66,7 @@ class ProcessCopy:
         self.number, self.name, self.channel = number, name, channel
         self.spawner: Spawner | None = None
         self.pid = 0
-        self.done_with: list[Place] = []  # of its arena: it is told with the next call
+        self.done_with: deque[Place] = deque()  # of its arena: it is told with the next call
         self.unsent: deque[tuple[Call, list[Promise]]] = deque()
         # calls under way: what they promise, and what they were given, which is kept until then
         self.sent: dict[int, tuple[list[Promise], tuple[Any, ...]]] = {}
@@ -213,14 +213,16 @@ class Processes:
             call, promises = copy.unsent[0]
             if any(isinstance(x, Promise) and x.message is None for x in call.args):
                 return
-            copy.unsent.popleft()
             args = tuple(self._write(x) for x in call.args)
-            done_with, copy.done_with = copy.done_with, []
+            # promises may be let go of in another thread meanwhile, by a collection of garbage
+            done_with = [copy.done_with.popleft() for _ in range(len(copy.done_with))]
+            # known as sent before it is: an interrupt in between must not lose it
+            copy.sent[call.number] = promises, (*call.args, *(a for a in args if type(a) is At))
+            copy.unsent.popleft()
             try:
                 copy.channel.send(call._replace(args=args, done_with=done_with))
             except Gone:
                 self._mourn(copy)
-            copy.sent[call.number] = promises, (*call.args, *(a for a in args if type(a) is At))
 
     def _write(self, x: Any) -> Any:
         """An argument as it is sent: trees of arrays by the arena of whoever has them."""

@@ -17,15 +17,14 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from rondel.errors import RondelError
 from rondel.execution.backend import Copy, Late, Lost, drives, envs_of, name_of, recipe
-from rondel.execution.backends.failure import Elsewhere, pack, unpack
-from rondel.execution.backends.line import Exchange, Number, SocketLink
+from rondel.execution.backends.actor import Worker, leaving
+from rondel.execution.backends.cluster import Bundle, bundles_of, missing, said, total
+from rondel.execution.backends.failure import Elsewhere, unpack
 from rondel.execution.hosted import HostedLanes
-from rondel.execution.layout import Share
 from rondel.plan import Plan
 
 try:
@@ -39,11 +38,9 @@ except ImportError as absent:
         f'To run on Ray, install it ({absent}): pip install "rondel[ray]"'
     ) from absent
 
-Bundle: TypeAlias = dict[str, float]  # what a copy asks for, by Ray's names
 
-_RAYS_NAMES = {"cpu": "CPU", "gpu": "GPU"}  # others are the same
+_MOURNING = 2.0  # seconds to learn from Ray who died, where a copy has only missed another
 _GRACE = 5.0  # seconds for copies to free what they hold, before they are killed
-_OWN = ("make", "listen", "connect")  # requests to the worker itself, not to its fragment
 # What a process sets before JAX starts, and what a run's last bits depend on.
 _SETTINGS = re.compile(r"(JAX|XLA)_\w+|NPROC|XDG_CACHE_HOME")
 
@@ -85,7 +82,8 @@ class RayCopy:
         return f"{self.name} (process {self.process} on {self.node})" if self.node else self.name
 
     def call(self, request: str, *args: Any) -> Any:
-        promises = self.ask(request, *map(_leaving, args))
+        ready = (a if isinstance(a, Promise) else leaving(a) for a in args)
+        promises = self.ask(request, *ready)
         return promises[0] if len(promises) == 1 else tuple(promises)
 
     def ask(self, request: str, *args: Any) -> list[Promise]:
@@ -167,16 +165,17 @@ class Ray:
         while not self._group.wait(min(1.0, self._deadline)):  # short, so that Ctrl-C is heard
             if time.monotonic() > end:
                 free = ray.available_resources()
-                wants = _total(asked)
+                wants = total(asked)
                 raise Late(
-                    f"`{plan}` asks for {_said(wants)}. The cluster has as much, but did not give "
-                    f"it within {self._deadline:g} s: {_said({k: free.get(k, 0) for k in wants})} "
+                    f"`{plan}` asks for {said(wants)}. The cluster has as much, but did not give "
+                    f"it within {self._deadline:g} s: {said({k: free.get(k, 0) for k in wants})} "
                     "free now. It would start when others end, or with less: resources of cpu=0 "
                     "share cores."
                 )
 
     def _start_actors(self, plan: Plan, bundles: list[list[Bundle]]) -> list[list[Any]]:
         worker = ray.remote(Worker)
+        find_node = ray.util.get_node_ip_address
         pieces: list[list[Any]] = []
         place = 0
         for piece, asked in enumerate(bundles):
@@ -196,7 +195,7 @@ class Ray:
                         self._group, place, placement_group_capture_child_tasks=False
                     )
                     place += 1
-                copy = RayCopy(name_of(plan, piece, i), worker.options(**options).remote())
+                copy = RayCopy(name_of(plan, piece, i), worker.options(**options).remote(find_node))
                 pieces[-1].append(copy)
                 self._copies.append(copy)
         return pieces
@@ -272,8 +271,23 @@ class Ray:
             )
         except RayError as error:
             fault = fault_in(error, {copy.id: str(copy) for copy in self._copies})
-            problem = unpack(fault.packed) if isinstance(fault, Elsewhere) else fault
+            problem = self._behind(fault)
         raise problem  # here, so that Ray's own error is not shown as its context
+
+    def _behind(self, fault: Elsewhere | Lost) -> BaseException:
+        """What to blame: where a copy only missed another one, what became of that."""
+        error = unpack(fault.packed) if isinstance(fault, Elsewhere) else fault
+        if not (isinstance(fault, Elsewhere) and isinstance(error, Lost)):
+            return error
+        names = {copy.id: str(copy) for copy in self._copies}
+        end = time.monotonic() + _MOURNING
+        alive = [copy.actor.__ray_ready__.remote() for copy in self._copies]
+        while alive and (left := end - time.monotonic()) > 0:
+            over, alive = ray.wait(alive, num_returns=1, timeout=left, fetch_local=False)
+            for death in (_fault_of(ref, names) for ref in over):
+                if isinstance(death, Lost):
+                    return death
+        return error
 
     def _who_is_late(self) -> str:
         """Those who have all that they need and still don't answer, not those who wait for them."""
@@ -302,7 +316,7 @@ class Ray:
                 ray.kill(copy.actor)
             if group is not None:
                 remove_placement_group(group)
-            faults = [_fault_of(ref) for ref in closed]
+            faults = [_fault_of(ref, {}) for ref in closed]
             if ours:
                 ray.shutdown()
         for fault in faults:
@@ -333,11 +347,11 @@ def join(address: str, **options: Any) -> None:
         ) from error
 
 
-def _fault_of(ref: Any) -> BaseException | None:
+def _fault_of(ref: Any, names: Mapping[str, str]) -> Elsewhere | Lost | None:
     try:
         ray.get(ref)
     except RayError as error:
-        return fault_in(error, {})
+        return fault_in(error, names)
     return None
 
 
@@ -368,162 +382,6 @@ def _surroundings() -> dict[str, Any]:
         "folder": os.getcwd(),
         "config": pickle.dumps(jax.config.values),  # to unpickle its types imports jax
     }
-
-
-# what is asked of a cluster
-
-
-def bundles_of(plan: Plan, resources: Sequence[Mapping[str, float]] | None) -> list[list[Bundle]]:
-    """What every copy of every piece asks for; nothing where it asks for 0."""
-    if resources is None:
-        resources = [{} for _ in plan.pieces]
-    if len(resources) != len(plan.pieces):
-        raise RondelError(
-            f"resources are given for {len(resources)} pieces, and `{plan}` has "
-            f"{len(plan.pieces)}: one mapping for each, such as {{'cpu': 1}}, would work."
-        )
-    pieces = []
-    for piece, given in zip(plan.pieces, resources, strict=True):
-        if bad := [f"{name}={amount}" for name, amount in given.items() if not amount >= 0]:
-            raise RondelError(f"{piece.name} can't ask for {bad[0]}: 0 or more would work.")
-        amounts = {_RAYS_NAMES.get(k, k): v for k, v in ({"cpu": 1} | dict(given)).items()}
-        bundle = {k: int(v) if k == "memory" else float(v) for k, v in amounts.items() if v}
-        pieces.append([bundle] * piece.copies)
-    return pieces
-
-
-def missing(
-    plan: Plan, bundles: Sequence[Sequence[Bundle]], nodes: Sequence[Mapping[str, float]]
-) -> str | None:
-    """What a plan asks for that a cluster of these nodes does not have, in a sentence."""
-    asked, there = _total([b for piece in bundles for b in piece]), _total(nodes)
-    short = {name: there.get(name, 0.0) for name in asked if asked[name] > there.get(name, 0.0)}
-    way = "fewer copies, more nodes, or resources of less (cpu=0 shares cores) would work."
-    if short:
-        wants = _said({name: asked[name] for name in short})
-        return f"`{plan}` asks for {wants}, and the cluster has {_said(short)}: {way}"
-    for piece, (bundle, *_) in zip(plan.pieces, bundles, strict=True):
-        if not any(all(node.get(k, 0.0) >= v for k, v in bundle.items()) for node in nodes):
-            most = {k: max(node.get(k, 0.0) for node in nodes) for k in bundle}
-            return (
-                f"A copy of {piece.name} asks for {_said(bundle)}, and no node has that: the most "
-                f"that one has is {_said(most)}; {way}"
-            )
-    return None
-
-
-def _total(amounts: Sequence[Mapping[str, float]]) -> Bundle:
-    names = dict.fromkeys(name for each in amounts for name in each)
-    return {name: sum(each.get(name, 0.0) for each in amounts) for name in names}
-
-
-def _said(amounts: Mapping[str, float]) -> str:
-    parts = []
-    for name, amount in amounts.items():
-        in_bytes = name == "memory"
-        parts.append(f"{amount / 2**30:.3g} GiB of memory" if in_bytes else f"{amount:g} {name}")
-    return ", ".join(parts)
-
-
-# in the actors
-
-
-class Worker:
-    """The actor: it holds a fragment and does what is asked of it. It imports no jax by itself."""
-
-    def __init__(self) -> None:
-        self._name = ""
-        self._fragment: Any = None
-        self._jax = False
-        self._failure: Elsewhere | None = None
-        self._exchange: Exchange | None = None
-
-    def make(
-        self, name: str, surroundings: dict[str, Any], needs_jax: bool, packed: bytes
-    ) -> tuple[int, str]:
-        """Make the fragment, in surroundings like the driver's -> (process, node)."""
-        self._name, self._jax = name, needs_jax
-        os.environ.update(surroundings["environ"])
-        sys.path += [entry for entry in surroundings["path"] if entry not in sys.path]
-        with suppress(OSError):  # another machine may not have it
-            os.chdir(surroundings["folder"])
-        if needs_jax:
-            _configure(surroundings["config"])
-        make, args = pickle.loads(packed)
-        if "jax" in sys.modules:  # an environment may use it by itself
-            _configure(surroundings["config"])
-        self._fragment = make(*args)
-        return os.getpid(), ray.util.get_node_ip_address()
-
-    def listen(self) -> Number:
-        """Let policies call the environments that are here."""
-        self._exchange = Exchange(ray.util.get_node_ip_address(), self.ask)
-        return self._exchange.number
-
-    def connect(self, envs: Mapping[int, tuple[str, Number]], patience: float) -> None:
-        """Give the policy its lines to the environments' actors."""
-        links = {e: SocketLink(name, number, patience) for e, (name, number) in envs.items()}
-        self._fragment.connect(links)
-
-    def do(self, request: str, n: int, *args: Any) -> tuple[Any, ...]:
-        """Nothing, then the `n` results of a request."""
-        results = self.ask(request, *args)
-        return (None, *results) if n > 1 else (None, results)
-
-    def ask(self, request: str, *args: Any) -> Any:
-        """What a request gives. After a failure there is nothing but that failure."""
-        if self._failure is not None:
-            raise self._failure
-        try:
-            if request in _OWN:
-                return getattr(self, request)(*args)
-            method = getattr(self._fragment, request)
-            if not self._jax:
-                return method(*args)
-            return _leaving(method(*map(_arriving, args)))
-        except Exception as error:
-            self._failure = Elsewhere(pack(error, self._name))
-        raise self._failure
-
-    def close(self) -> None:
-        """Free what the environments hold."""
-        fragment, self._fragment = self._fragment, None
-        try:
-            if self._exchange is not None:
-                self._exchange.close()
-            if fragment is not None:
-                fragment.close()
-        except Exception as error:
-            raise Elsewhere(pack(error, self._name)) from None
-
-
-def _configure(config: bytes) -> None:
-    """Set jax as it is set in the driver."""
-    import jax
-
-    here = jax.config.values
-    for name, value in pickle.loads(config).items():
-        if here.get(name, value) != value:
-            jax.config.update(name, value)
-
-
-def _leaving(tree: Any) -> Any:
-    """What may leave the process: NumPy arrays in place of JAX's."""
-    from rondel.execution.task import on_host
-
-    return tree if _is_small(tree) else on_host(tree)
-
-
-def _arriving(tree: Any) -> Any:
-    """What came from elsewhere, in memory of our own."""
-    from rondel.execution.task import to_device
-
-    return tree if _is_small(tree) else to_device(tree)
-
-
-def _is_small(arg: Any) -> bool:
-    """Is it no tree of arrays? An int must stay one: arrays are of another type to jax."""
-    return arg is None or isinstance(arg, int | float | str | Share | Promise)
 
 
 # what went wrong, on its way to the driver

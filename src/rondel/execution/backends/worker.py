@@ -10,13 +10,13 @@ from __future__ import annotations
 import pickle
 import select
 import sys
-import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
-from rondel.execution.backend import Late, Lost
 from rondel.execution.backends.channel import Channel, Gone
-from rondel.execution.backends.failure import Elsewhere, pack
+from rondel.execution.backends.failure import pack
+from rondel.execution.backends.link import LineLink
 from rondel.execution.backends.shared import Arena, Message, Place, View, decode, encode
 from rondel.types import Step
 
@@ -66,12 +66,19 @@ def main(fds: Sequence[int], payload: bytes) -> None:
     arenas = [next(ends) for _ in range(start.arenas)]
     views = [View(fd) for fd in arenas]
     worker = _Worker(start, driver, Arena(arenas[start.me]), views)
-    links = [
-        (env, ChannelLink(Channel.from_fd(next(ends), name), views[arena], start.deadline))
+    links = {
+        env: LineLink(
+            Channel.from_fd(next(ends), name), start.deadline, partial(_step, views[arena])
+        )
         for env, arena, name in start.links
-    ]
+    }
     driven = [Channel.from_fd(fd, "a policy") for fd in ends]
-    worker.serve(dict(links), driven)
+    worker.serve(links, driven)
+
+
+def _step(view: View, step: Message | Step) -> Step:
+    """What `Questions` answered."""
+    return decode(step, view) if isinstance(step, Message) else step
 
 
 class _Worker:
@@ -103,8 +110,8 @@ class _Worker:
                 self.fragment.close()
 
     def _answer(self, call: Call, links: dict[int, Any]) -> None:
-        self.arena.free(call.done_with)
         try:
+            self.arena.free(call.done_with)
             if isinstance(call.request, bytes):
                 self._make(call.request, links)
                 results: Any = None
@@ -178,44 +185,6 @@ class Questions:
         except Gone:
             return False
         return True
-
-
-class ChannelLink:
-    """The policy's end of a channel to an env copy."""
-
-    def __init__(self, channel: Channel, view: View, deadline: float) -> None:
-        self._channel, self._view, self._deadline = channel, view, deadline
-        self._answers: dict[int, tuple[Any, bytes | None]] = {}
-
-    def reset(self, first_lane: int, again: int) -> None:
-        self._ask("reset", first_lane, again)
-
-    def step(self, first_lane: int, action: Any) -> None:
-        self._ask("step", first_lane, action)
-
-    def _ask(self, request: str, first_lane: int, what: Any) -> None:
-        try:
-            self._channel.send((request, first_lane, what))
-        except Gone:
-            raise Lost(f"{self._channel.peer} is gone.") from None
-
-    def take(self, first_lane: int) -> Step:
-        end = time.monotonic() + self._deadline
-        while first_lane not in self._answers:
-            try:
-                lane, step, failure = self._channel.receive(max(0.0, end - time.monotonic()))
-            except Gone:
-                raise Lost(f"{self._channel.peer} is gone.") from None
-            except TimeoutError:
-                raise Late(
-                    f"{self._channel.peer} took no step within {self._deadline:g} s: its "
-                    "environment hangs, or is slower than that."
-                ) from None
-            self._answers[lane] = step, failure
-        step, failure = self._answers.pop(first_lane)
-        if failure is not None:
-            raise Elsewhere(failure)
-        return decode(step, self._view) if isinstance(step, Message) else step
 
 
 def _bytes(tree: Any) -> int:

@@ -1,7 +1,7 @@
-"""A line between a policy copy and an env copy on any two machines: a socket, and no one else.
+"""Lines between a policy copy and env copies on any two machines: sockets, and no one else.
 
 A call of an actor takes about a millisecond here, a message over a socket a twentieth of it, and a
-policy sends one to each of its environments in every step. Who calls must know the line's secret.
+policy sends one to each of its environments in every step. Who calls must know a number's secret.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from contextlib import suppress
 from multiprocessing.connection import Client, Connection, Listener
 from typing import Any, NamedTuple
 
-from rondel.execution.backend import Late, Lost
+from rondel.execution.backend import Lost
+from rondel.execution.backends.channel import Gone
 from rondel.execution.backends.failure import Elsewhere
-from rondel.types import Step
 
 
 class Number(NamedTuple):
@@ -50,57 +50,42 @@ class Exchange:
         with suppress(EOFError, OSError), line:
             while True:
                 request, first_lane, what = line.recv()
+                step, failure = None, None
                 try:
                     with self._turn:
-                        answer = self._answer(request, first_lane, what)
-                except Elsewhere as failure:
-                    answer = failure
-                line.send((first_lane, answer))
+                        step = self._answer(request, first_lane, what)
+                except Elsewhere as error:
+                    failure = error.packed
+                line.send((first_lane, step, failure))
 
     def close(self) -> None:
         """Take no more calls; whoever is on a line keeps it until this process ends."""
         self._listener.close()
 
 
-class SocketLink:
-    """The policy copy's end."""
+class SocketLine:
+    """The policy copy's end, a `Line`."""
 
-    def __init__(self, name: str, number: Number, patience: float) -> None:
-        self._name, self._patience = name, patience
-        self._answers: dict[int, Any] = {}
+    def __init__(self, peer: str, number: Number) -> None:
+        self.peer = peer
         try:
             self._line = Client((number.host, number.port), authkey=number.secret)
         except (OSError, EOFError) as error:
             raise Lost(
-                f"{name} can't be reached at {number.host}:{number.port} ({error}): nodes must be "
+                f"{peer} can't be reached at {number.host}:{number.port} ({error}): nodes must be "
                 "able to connect to each other."
             ) from None
 
-    def reset(self, first_lane: int, again: int) -> None:
-        self._ask("reset", first_lane, again)
-
-    def step(self, first_lane: int, action: Any) -> None:
-        self._ask("step", first_lane, action)
-
-    def _ask(self, request: str, first_lane: int, what: Any) -> None:
+    def send(self, message: Any) -> None:
         try:
-            self._line.send((request, first_lane, what))
+            self._line.send(message)
         except OSError:
-            raise Lost(f"{self._name} died.") from None
+            raise Gone from None
 
-    def take(self, first_lane: int) -> Step:
-        while first_lane not in self._answers:
-            try:
-                if not self._line.poll(self._patience):
-                    raise Late(
-                        f"{self._name} did not answer its policy for {self._patience:g} s. It "
-                        "hangs, or needs a longer deadline."
-                    )
-                lane, answer = self._line.recv()
-                self._answers[lane] = answer
-            except (EOFError, OSError):
-                raise Lost(f"{self._name} died.") from None
-        answer = self._answers.pop(first_lane)
-        if isinstance(answer, Elsewhere):
-            raise answer
-        return answer
+    def receive(self, timeout: float) -> Any:
+        try:
+            if not self._line.poll(timeout):
+                raise TimeoutError
+            return self._line.recv()
+        except (EOFError, ConnectionError):
+            raise Gone from None

@@ -1,0 +1,119 @@
+"""The life of a copy in an actor: what is asked of it comes as calls, one after the other."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from rondel.execution.backends.failure import Elsewhere, pack
+from rondel.execution.backends.link import LineLink
+from rondel.execution.backends.sockets import Exchange, Number, SocketLine
+from rondel.execution.layout import Share
+
+_OWN = ("make", "listen", "connect")  # requests to the worker itself, not to its fragment
+
+
+class Worker:
+    """It holds a fragment and does what is asked of it. It imports no jax by itself.
+
+    `find_node` says at which address this machine can be reached.
+    """
+
+    def __init__(self, find_node: Callable[[], str]) -> None:
+        self._name, self._find_node = "", find_node
+        self._fragment: Any = None
+        self._jax = False
+        self._failure: Elsewhere | None = None
+        self._exchange: Exchange | None = None
+
+    def make(
+        self, name: str, surroundings: dict[str, Any], needs_jax: bool, packed: bytes
+    ) -> tuple[int, str]:
+        """Make the fragment, in surroundings like the driver's -> (process, node)."""
+        self._name, self._jax = name, needs_jax
+        os.environ.update(surroundings["environ"])
+        sys.path += [entry for entry in surroundings["path"] if entry not in sys.path]
+        with suppress(OSError):  # another machine may not have it
+            os.chdir(surroundings["folder"])
+        if needs_jax:
+            _configure(surroundings["config"])
+        make, args = pickle.loads(packed)
+        if "jax" in sys.modules:  # an environment may use it by itself
+            _configure(surroundings["config"])
+        self._fragment = make(*args)
+        return os.getpid(), self._find_node()
+
+    def listen(self) -> Number:
+        """Let policies call the environments that are here."""
+        self._exchange = Exchange(self._find_node(), self.ask)
+        return self._exchange.number
+
+    def connect(self, envs: Mapping[int, tuple[str, Number]], patience: float) -> None:
+        """Give the policy its lines to the environments' actors."""
+        lines = {e: SocketLine(*at) for e, at in envs.items()}
+        links = {e: LineLink(line, patience, lambda step: step) for e, line in lines.items()}
+        self._fragment.connect(links)
+
+    def do(self, request: str, n: int, *args: Any) -> tuple[Any, ...]:
+        """Nothing, then the `n` results of a request."""
+        results = self.ask(request, *args)
+        return (None, *results) if n > 1 else (None, results)
+
+    def ask(self, request: str, *args: Any) -> Any:
+        """What a request gives. After a failure there is nothing but that failure."""
+        if self._failure is not None:
+            raise self._failure
+        try:
+            if request in _OWN:
+                return getattr(self, request)(*args)
+            method = getattr(self._fragment, request)
+            if not self._jax:
+                return method(*args)
+            return leaving(method(*map(_arriving, args)))
+        except Exception as error:
+            self._failure = Elsewhere(pack(error, self._name))
+        raise self._failure
+
+    def close(self) -> None:
+        """Free what the environments hold."""
+        fragment, self._fragment = self._fragment, None
+        try:
+            if self._exchange is not None:
+                self._exchange.close()
+            if fragment is not None:
+                fragment.close()
+        except Exception as error:
+            raise Elsewhere(pack(error, self._name)) from None
+
+
+def _configure(config: bytes) -> None:
+    """Set jax as it is set in the driver."""
+    import jax
+
+    here = jax.config.values
+    for name, value in pickle.loads(config).items():
+        if here.get(name, value) != value:
+            jax.config.update(name, value)  # type: ignore[no-untyped-call]
+
+
+def leaving(tree: Any) -> Any:
+    """What may leave the process: NumPy arrays in place of JAX's."""
+    from rondel.execution.task import on_host
+
+    return tree if _is_small(tree) else on_host(tree)
+
+
+def _arriving(tree: Any) -> Any:
+    """What came from elsewhere, in memory of our own."""
+    from rondel.execution.task import to_device
+
+    return tree if _is_small(tree) else to_device(tree)
+
+
+def _is_small(arg: Any) -> bool:
+    """Is it no tree of arrays? An int must stay one: arrays are of another type to jax."""
+    return arg is None or isinstance(arg, int | float | str | Share)

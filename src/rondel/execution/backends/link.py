@@ -1,0 +1,65 @@
+"""The policy's end of a line to an env copy in another process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from rondel.execution.backend import Late, Lost
+from rondel.execution.backends.channel import Gone
+from rondel.execution.backends.failure import Elsewhere
+from rondel.types import Step
+
+
+class Line(Protocol):
+    """Messages to and from one other process."""
+
+    peer: str  # what people call it
+
+    def send(self, message: Any) -> None:
+        """Raises Gone if there is nobody any more."""
+
+    def receive(self, timeout: float) -> Any:
+        """The next message; raises Gone, or TimeoutError if none comes in time."""
+
+
+class LineLink:
+    """A `Link` over a line whose other end answers with (first lane, step, failure).
+
+    `read` makes a step of what came as one: it may lie in shared memory.
+    """
+
+    def __init__(self, line: Line, deadline: float, read: Callable[[Any], Step]) -> None:
+        self._line, self._deadline, self._read = line, deadline, read
+        self._answers: dict[int, tuple[Any, bytes | None]] = {}
+
+    def reset(self, first_lane: int, again: int) -> None:
+        self._ask("reset", first_lane, again)
+
+    def step(self, first_lane: int, action: Any) -> None:
+        self._ask("step", first_lane, action)
+
+    def _ask(self, request: str, first_lane: int, what: Any) -> None:
+        try:
+            self._line.send((request, first_lane, what))
+        except Gone:
+            raise Lost(f"{self._line.peer} is gone.") from None
+
+    def take(self, first_lane: int) -> Step:
+        end = time.monotonic() + self._deadline
+        while first_lane not in self._answers:
+            try:
+                lane, step, failure = self._line.receive(max(0.0, end - time.monotonic()))
+            except Gone:
+                raise Lost(f"{self._line.peer} is gone.") from None
+            except TimeoutError:
+                raise Late(
+                    f"{self._line.peer} took no step within {self._deadline:g} s: its environment "
+                    "hangs, or is slower than that."
+                ) from None
+            self._answers[lane] = step, failure
+        step, failure = self._answers.pop(first_lane)
+        if failure is not None:
+            raise Elsewhere(failure)
+        return self._read(step)

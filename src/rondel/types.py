@@ -41,7 +41,8 @@ class Step(NamedTuple):
     truncated: Array  # [b] bool: cut off, by a time limit for one, with a future left
     first: Array  # [b] bool: `obs` is the first of an episode
     episode_return: Array  # [b] float32: sum of the episode's rewards up to here
-    episode_length: Array  # [b] int32: its steps up to here
+    # [b] int32: its steps up to here; 0 at an end that does not count as one (a lost life)
+    episode_length: Array
 
 
 class Env(NamedTuple):
@@ -50,6 +51,17 @@ class Env(NamedTuple):
     spec: EnvSpec
     init: Callable[[Array], tuple[Tree, Step]]  # (keys[b]) -> (state, step)
     step: Callable[[Tree, Array], tuple[Tree, Step]]  # (state, action[b]) -> (state, step)
+    # (state): frees lanes that are outside of JAX, where they are
+    close: Callable[[Tree], None] | None = None
+
+    @property
+    def pure(self) -> bool:
+        """Is a lane's state all that it is?
+
+        Else the state is a handle: `init` is called outside of programs, all lanes of a copy step
+        at once and in order, and none of it is kept in a checkpoint.
+        """
+        return self.close is None
 
 
 class HostEnv(Protocol):

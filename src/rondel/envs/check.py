@@ -57,6 +57,23 @@ def _check_traceable(env: Env) -> None:
 
     b, spec, random = 2, env.spec, np.random.default_rng(0)
     keys = jax.random.split(jax.random.key(0, impl="threefry2x32"), b)
+    if env.pure:
+        _check_tracing(env, keys, random)
+    init, advance = jax.jit(env.init) if env.pure else env.init, jax.jit(env.step)
+    state, step = init(keys)
+    _check_step(spec, step, b, f"init() of {spec.id}")
+    for _ in range(STEPS):
+        state, step = advance(state, random_action(spec.action, b, random, mask_of(step.obs)))
+        _check_step(spec, step, b, f"step() of {spec.id}")
+    if env.close is not None:
+        env.close(state)
+
+
+def _check_tracing(env: Env, keys: Any, random: np.random.Generator) -> None:
+    """Shapes and types, without running anything."""
+    import jax
+
+    b, spec = len(keys), env.spec
 
     def traced(function: Any, call: str, *args: Any) -> Any:
         try:
@@ -76,12 +93,6 @@ def _check_traceable(env: Env) -> None:
             f"step() of {spec.id} changes the structure, a shape or a dtype of its state: it took "
             f"{dict(before - after)} and returned {dict(after - before)}."
         )
-    init, advance = jax.jit(env.init), jax.jit(env.step)
-    state, step = init(keys)
-    _check_step(spec, step, b, f"init() of {spec.id}")
-    for _ in range(STEPS):
-        state, step = advance(state, random_action(spec.action, b, random, mask_of(step.obs)))
-        _check_step(spec, step, b, f"step() of {spec.id}")
 
 
 def _described(tree: Tree) -> set[tuple[str, str]]:

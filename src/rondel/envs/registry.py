@@ -1,19 +1,21 @@
 """Environments by name.
 
-Every id belongs to a world: "jax:CartPole-v1", "gymnasium:CartPole-v1", "probe:delay". Nothing
-heavy is imported until an environment of its world is made.
+Every id belongs to a world: "jax:CartPole-v1", "gymnasium:CartPole-v1", "envpool:Pong-v5",
+"probe:delay". Arguments of an environment may follow its id: "envpool:Pong-v5?episodic_life=true".
+Nothing heavy is imported until an environment of its world is made.
 """
 
 from __future__ import annotations
 
 import difflib
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from rondel.errors import RondelError
 from rondel.types import Env, HostWorld
 
-WORLDS = ("jax", "gymnasium", "probe")
+WORLDS = ("jax", "gymnasium", "envpool", "envpool-xla", "probe")
 
 CLASSICS = {
     "CartPole-v1": "cartpole",
@@ -33,7 +35,7 @@ def make(env: Any) -> Env | HostWorld:
 
     That is an id, a traceable `Env`, a `HostWorld`, a gymnasium.Env, or a function without
     arguments that makes any of these. An id without a world takes the fastest world that has it:
-    jax, then gymnasium.
+    jax, then gymnasium, then envpool.
 
     >>> make("CartPole-v1").spec.id
     'jax:CartPole-v1'
@@ -56,10 +58,23 @@ def make(env: Any) -> Env | HostWorld:
 
 
 def names() -> dict[str, list[str]]:
-    """The ids of each world, without its name; Gymnasium's are the ones registered by now."""
+    """The ids of each world, without its name; Gymnasium's are the ones registered by now.
+
+    EnvPool's are there if it is installed; its world `envpool-xla` has the same ones.
+    """
     from rondel.envs.gym.worlds import registered
 
-    return {"jax": list(CLASSICS), "gymnasium": registered(), "probe": list(PROBES)}
+    found = {"jax": list(CLASSICS), "gymnasium": registered()}
+    if is_installed("envpool"):
+        from rondel.envs import envpool
+
+        found["envpool"] = envpool.registered()
+    return found | {"probe": list(PROBES)}
+
+
+def is_installed(package: str) -> bool:
+    """Could it be imported?"""
+    return find_spec(package) is not None
 
 
 def is_ours(env: Env | HostWorld) -> bool:
@@ -69,15 +84,15 @@ def is_ours(env: Env | HostWorld) -> bool:
 
 
 def bare_id(env_id: str) -> str:
-    """The id without its world: that of "jax:CartPole-v1" is "CartPole-v1"."""
+    """The id without its world and arguments: that of "jax:CartPole-v1" is "CartPole-v1"."""
     world, _, name = env_id.partition(":")
-    return name if world in WORLDS else env_id
+    return (name if world in WORLDS else env_id).partition("?")[0]
 
 
 def _by_id(env_id: str) -> Env | HostWorld:
     world, colon, name = env_id.partition(":")
-    if not colon:
-        world, name = "jax" if env_id in CLASSICS else "gymnasium", env_id
+    if not colon or "?" in world:
+        world, name = _fastest(env_id), env_id
     if world == "jax" and name in CLASSICS:
         return _call(f"rondel.envs.classic.{CLASSICS[name]}", "make")
     if world == "probe" and name in PROBES:
@@ -87,12 +102,34 @@ def _by_id(env_id: str) -> Env | HostWorld:
 
         if is_registered(name):
             return from_id(name)
+    if world == "envpool":
+        from rondel.envs import envpool
+
+        return envpool.from_id(name)
+    if world == "envpool-xla":
+        from rondel.envs import envpool_xla
+
+        return envpool_xla.from_id(name)
     if world in WORLDS:
         raise RondelError(f"There is no environment {env_id!r}.{_near(env_id)}")
     raise RondelError(
         f"There is no world {world!r} to take {env_id!r} from; the worlds are {', '.join(WORLDS)}. "
         f"(A Gymnasium id with a module to import first is written gymnasium:{env_id}.)"
     )
+
+
+def _fastest(name: str) -> str:
+    """The world to take an id from that names none."""
+    if name in CLASSICS:
+        return "jax"
+    from rondel.envs.gym.worlds import is_registered
+
+    if not is_registered(name) and is_installed("envpool"):
+        from rondel.envs import envpool
+
+        if name.partition("?")[0] in envpool.registered():
+            return "envpool"
+    return "gymnasium"
 
 
 def _call(module: str, function: str) -> Env:

@@ -5,7 +5,8 @@ All that lasts between rounds is lane-major [b, ...]; inside a round rows are ti
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ from jax import lax
 
 from rondel.execution.keys import key_of, per_lane, per_step_and_lane
 from rondel.execution.seeds import Purpose
-from rondel.execution.task import Task, blocked, time_major
+from rondel.execution.task import Task, blocked, keeps_state, time_major
 from rondel.spaces import zeros
 from rondel.types import Algorithm, Array, Env, Step, Trajectory, Tree
 
@@ -112,7 +113,7 @@ def row_of(before: Step, action: Array, extras: Tree, carry: Tree, after: Step) 
 
 def outcome_of(after: Step) -> Outcome:
     """What the driver counts."""
-    done = after.terminated | after.truncated
+    done = (after.terminated | after.truncated) & (after.episode_length > 0)
     return Outcome(done, after.episode_return, after.episode_length, ~after.first)
 
 
@@ -161,7 +162,7 @@ def row_like(task: Task, lane: Array) -> Row:
 
 def step_like(task: Task, lanes: int) -> Step:
     """Shapes and types of what the environment says of so many lanes."""
-    if isinstance(task.env, Env):
+    if isinstance(task.env, Env) and task.env.pure:
         keys = jax.eval_shape(lambda: per_lane(key_of(0, Purpose.ENV), jnp.arange(lanes)))
         return jax.eval_shape(task.env.init, keys)[1]
     obs = zeros(task.env.spec.observation, lanes)
@@ -222,7 +223,9 @@ def roll(
     round: Array,
 ) -> tuple[Tree, Step, Lanes, Produced]:
     """A round of a traceable environment, env and policy in one scan per block of lanes."""
-    env_step = task.env.step  # type: ignore[union-attr]
+    if not keeps_state(task.env):
+        return _roll_all(task, seed, weights, env_state, step, lanes, lane, round)
+    env_step = task.env.step
 
     def one_block(weights: Tree, env_state: Tree, step: Step, lanes: Lanes, lane: Array) -> Tree:
         def one_step(state: Tree, keys: Array) -> Tree:
@@ -244,6 +247,37 @@ def roll(
         return env_state, step, Lanes(carry, tail), produced
 
     return blocked(one_block, task.block)(weights, env_state, step, lanes, lane)
+
+
+def _roll_all(
+    task: Task,
+    seed: Array,
+    weights: Tree,
+    env_state: Tree,
+    step: Step,
+    lanes: Lanes,
+    lane: Array,
+    round: Array,
+) -> tuple[Tree, Step, Lanes, Produced]:
+    """The same where all lanes must step together: only acting is done in blocks."""
+    env_step = task.env.step  # type: ignore[union-attr]
+    keys = act_key_data(task, seed, round, lane)
+
+    def one_step(state: Tree, t: Array) -> Tree:
+        env_state, step, carry = state
+        action, after, extras, carry = act_at(
+            task, weights, carry, step.obs, step.first, keys, t, lane
+        )
+        env_state, next_step = env_step(env_state, action)
+        row = row_of(step, action, extras, carry, next_step)
+        return (env_state, next_step, after), (row, outcome_of(next_step))
+
+    carry = begin(task, seed, weights, lanes.carry, round, lane)
+    (env_state, step, carry), (rows, outcome) = lax.scan(
+        one_step, (env_state, step, carry), jnp.arange(task.algorithm.rollout)
+    )
+    items, summary, tail = finish_blocks(task, weights, lanes.tail, rows, step, lane)
+    return env_state, step, Lanes(carry, tail), Produced(items, summary, time_major(outcome))
 
 
 def finish_blocks(
@@ -282,8 +316,19 @@ def act_at(
     return blocked(one_block, task.block)(weights, carry, obs, first, keys[t], lane)
 
 
-def first_step(task: Task, seed: Array, lane: Array) -> tuple[Tree, Step]:
-    """Start the lanes of a traceable environment."""
+def first_step(task: Task, seed: Any, lane: Any, again: int = 0) -> tuple[Tree, Step]:
+    """Start the lanes of a traceable environment.
+
+    Those outside of JAX begin other episodes for each number `again`; what can be kept goes on
+    instead, and begins but once.
+    """
+    init = task.env.init  # type: ignore[union-attr]
+    if not keeps_state(task.env):
+        return init(per_lane(key_of(seed, Purpose.ENV, again), lane))
+    return jax.jit(partial(_first_step, task))(seed, lane)
+
+
+def _first_step(task: Task, seed: Array, lane: Array) -> tuple[Tree, Step]:
     keys = per_lane(key_of(seed, Purpose.ENV), lane)
     init = task.env.init  # type: ignore[union-attr]
     return blocked(lambda _, keys: init(keys), task.block)((), keys)

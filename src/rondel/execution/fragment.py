@@ -24,7 +24,7 @@ from rondel.execution.experience import Lanes, Row
 from rondel.execution.hosted import Direct, HostedLanes, Link
 from rondel.execution.layout import WHOLE, Group, Share, groups, phases
 from rondel.execution.learning import Contribution
-from rondel.execution.task import Task, to_device, with_keys, without_keys
+from rondel.execution.task import Task, keeps_state, to_device, with_keys, without_keys
 from rondel.plan import Plan
 from rondel.types import Env, Step, Tree
 
@@ -123,8 +123,8 @@ class Fragment:
                     self.links[group.env].reset(group.first_lane, again)
             self.step = joined([self._take(phase) for phase in self.phases])
         else:
-            start = jax.jit(partial(experience.first_step, self.task))
-            self.env, self.step = start(self.seed, self.lane)
+            self._free_lanes()
+            self.env, self.step = experience.first_step(self.task, self.seed, self.lane, again)
 
     def produce(self, weights: Tree, round: int) -> tuple[Tree, Tree, Tree]:
         """A round's experience with these weights: (items, summary, outcome)."""
@@ -254,7 +254,7 @@ class Fragment:
             parts["learner"] = self.learner
         if "policy" in self.stages:
             parts |= {"lanes": self.lanes, "step": self.step, "made": tuple(self._made)}
-        if "env" in self.stages and not self.links:
+        if "env" in self.stages and not self.links and keeps_state(self.task.env):
             parts["env"] = self.env
         if "memory" in self.stages:
             parts["memory"] = self.memory
@@ -275,8 +275,15 @@ class Fragment:
 
     def close(self) -> None:
         """Free what the environments hold."""
+        self._free_lanes()
         if self._hosted is not None:
             self._hosted.close()
+
+    def _free_lanes(self) -> None:
+        """Free those of a traceable environment, where they are outside of JAX."""
+        env, state, self.env = self.task.env, self.env, ()
+        if isinstance(env, Env) and env.close is not None and state:
+            env.close(state)
 
 
 class _Half:

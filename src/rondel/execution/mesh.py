@@ -19,9 +19,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from rondel.execution import experience, fused, learning
 from rondel.execution.episodes import Recent
 from rondel.execution.learning import Contribution
-from rondel.execution.task import Task, with_keys, without_keys
+from rondel.execution.task import Task, keeps_state, with_keys, without_keys
 from rondel.plan import Plan
-from rondel.types import Array, Env, Tree
+from rondel.types import Array, Tree
 
 _EVERY, _SAME = PartitionSpec("copy"), PartitionSpec()  # type: ignore[no-untyped-call]
 
@@ -29,7 +29,7 @@ _EVERY, _SAME = PartitionSpec("copy"), PartitionSpec()  # type: ignore[no-untype
 def fits(task: Task, plan: Plan) -> bool:
     """Is this plan copies of the whole ring, with a device for each?"""
     copied = len(plan.pieces) == 1 and plan.pieces[0].copies > 1
-    at_once = plan.lag == 0 and not plan.free and isinstance(task.env, Env)
+    at_once = plan.lag == 0 and not plan.free and keeps_state(task.env)
     return copied and at_once and jax.local_device_count() >= plan.pieces[0].copies
 
 

@@ -14,7 +14,7 @@ from rondel.execution.backends.inline import Inline
 from rondel.execution.episodes import Recent
 from rondel.execution.fragment import joined, taken
 from rondel.execution.layout import Group, Share, groups
-from rondel.execution.task import Task, without_keys
+from rondel.execution.task import Task, keeps_state, without_keys
 from rondel.plan import STAGES, Plan, parse
 from rondel.types import Env, Tree
 
@@ -71,14 +71,14 @@ class Ring:
 
         It is the same whatever the plan: copies of env and policy are put together, lane by lane.
         """
-        traced = isinstance(self.task.env, Env)
-        ask = ["lanes", *(("step", "env") if traced else ())]
+        kept = keeps_state(self.task.env)
+        ask = ["lanes", *(("step", "env") if kept else ())]
         if not self.plan.free:  # what a free run has under way is lost with it
             ask.append("made")
         parts = self.backend.get([copy.call("snapshot", *ask) for copy in self.policy])
         tree = {"learner": self.learner(), "recent": self.recent}
         tree |= {name: joined([part[name] for part in parts]) for name in ask if name in parts[0]}
-        if traced and self.env is not self.policy:
+        if kept and self.env is not self.policy:
             states = self.backend.get([copy.call("snapshot") for copy in self.env])
             by_lane = {lane: state for part in states for lane, state in part["env"].items()}
             tree["env"] = joined([by_lane[lane] for lane in sorted(by_lane)])
@@ -107,21 +107,21 @@ class Ring:
             )
         self.round, self.steps, self.free = round, steps, None
         self.recent = Recent(*tree["recent"])
-        traced = isinstance(self.task.env, Env)
+        kept = keeps_state(self.task.env)
         home = self.memory is self.policy  # then items in flight are there already
         flying = [Made(*made) for made in tree["pending"]]
         asked = [copy.call("restore", {"learner": tree["learner"]}) for copy in self.update]
         for copy, part in zip(self.memory, shards_of(memory, len(self.memory)), strict=True):
             asked.append(copy.call("restore", {"memory": part}))
-        names = ("lanes", "step", "env") if traced else ("lanes",)
+        names = ("lanes", "step", "env") if kept else ("lanes",)
         lanes = {name: tree[name] for name in names if self.env is self.policy or name != "env"}
         made = tuple(made.items for made in flying) if home else ()
         for i, copy in enumerate(self.policy):
             mine = taken(Share(i, len(self.policy)), (lanes | {"made": made},))
             asked.append(copy.call("restore", mine))
-            if not traced:
+            if not kept:
                 asked.append(copy.call("begin_again", round))
-        if traced and self.env is not self.policy:
+        if kept and self.env is not self.policy:
             for i, copy in enumerate(self.env):
                 mine = groups(self.plan, self.task.lanes, self.task.block, i)
                 states = {g.first_lane: _lanes_of(tree["env"], g) for g in mine}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,11 @@ class Task(NamedTuple):
     seed: int
     lanes: int  # B
     block: int  # G: lanes act G at a time
+
+
+def keeps_state(env: Env | HostWorld) -> TypeGuard[Env]:
+    """Is where an environment stands a tree of arrays, which a checkpoint can hold?"""
+    return isinstance(env, Env) and env.pure
 
 
 def blocked(f: Callable[..., Tree], block: int) -> Callable[..., Tree]:

@@ -13,7 +13,7 @@ import numpy as np
 from rondel.execution import experience
 from rondel.execution.layout import Group
 from rondel.execution.task import Task, blocked, with_keys, without_keys
-from rondel.types import Step, Tree
+from rondel.types import Env, Step, Tree
 
 
 class TracedLanes:
@@ -25,18 +25,19 @@ class TracedLanes:
         self._states: dict[int, Tree] = {}
         # where it can be, the shape that the same environment has beside its policy
         whole = all(group.lanes % task.block == 0 for group in groups)
-        task = task if whole else task._replace(block=groups[0].lanes)
-        step: Any = task.env.step  # type: ignore[union-attr]
-        self._init = jax.jit(partial(experience.first_step, task))
-        self._step = jax.jit(partial(blocked(lambda _, *at: step(*at), task.block), ()))
+        self._task = task = task if whole else task._replace(block=groups[0].lanes)
+        self._env: Env = task.env  # type: ignore[assignment]
+        step: Any = self._env.step
+        in_blocks = partial(blocked(lambda _, *at: step(*at), task.block), ())
+        self._step = jax.jit(in_blocks if self._env.pure else step)
         for first_lane in self._groups:
             self.reset(first_lane, 0)
 
     def reset(self, first_lane: int, again: int) -> Step:
-        """The first step of a group; a traceable environment begins but once."""
-        del again
+        """The first step of a group; an environment that can be kept begins but once."""
+        self._free(first_lane)
         lane = np.arange(first_lane, first_lane + self._groups[first_lane].lanes, dtype=np.int32)
-        self._states[first_lane], step = self._init(self._seed, lane)
+        self._states[first_lane], step = experience.first_step(self._task, self._seed, lane, again)
         return step
 
     def step(self, first_lane: int, action: Any) -> Step:
@@ -45,7 +46,9 @@ class TracedLanes:
         return step
 
     def snapshot(self) -> dict[str, Tree]:
-        """The state of every group, in one piece each, by first lane."""
+        """The state of every group, in one piece each, by first lane, if it can be kept."""
+        if not self._env.pure:
+            return {}
         return {"env": {lane: without_keys(state) for lane, state in self._states.items()}}
 
     def restore(self, parts: dict[str, Tree]) -> None:
@@ -53,5 +56,12 @@ class TracedLanes:
         states = {lane: jax.tree.map(jnp.array, s) for lane, s in parts["env"].items()}
         self._states = {lane: with_keys(self._states[lane], s) for lane, s in states.items()}
 
+    def _free(self, first_lane: int) -> None:
+        state = self._states.pop(first_lane, None)
+        if state is not None and self._env.close is not None:
+            self._env.close(state)
+
     def close(self) -> None:
-        """Nothing to free."""
+        """Free what is outside of JAX."""
+        for first_lane in self._groups:
+            self._free(first_lane)

@@ -55,7 +55,7 @@ def run_episodes(
     keys = key_of(seed, Purpose.EVALUATE), key_of(seed, Purpose.EVALUATE, 1)
     lane = np.arange(lanes, dtype=np.int32)
     if isinstance(env, Env):
-        tally, step = jax.jit(partial(_traced, algorithm, env, quota))(weights, keys, lane)
+        tally, step = _in_program(algorithm, env, quota, weights, keys, lane)
     else:
         seeds = lane_seeds(seed, Purpose.EVALUATE, lanes)
         tally, step = _on_host(algorithm, env, weights, keys[1], lane, quota, seeds)
@@ -72,10 +72,30 @@ def _greedy(
     return action, carry
 
 
-def _traced(
-    algorithm: Algorithm, env: Env, quota: int, weights: Tree, keys: Tree, lane: Array
+def _in_program(
+    algorithm: Algorithm, env: Env, quota: int, weights: Tree, keys: Tree, lane: Tree
 ) -> tuple[_Tally, Step]:
     env_key, act_key = keys
+    start = jax.jit(env.init) if env.pure else env.init
+    begun = start(per_lane(env_key, lane))
+    play = jax.jit(partial(_traced, algorithm, env, quota))
+    try:
+        return jax.tree.map(np.asarray, play(weights, *begun, act_key, lane))
+    finally:
+        if env.close is not None:
+            env.close(begun[0])
+
+
+def _traced(
+    algorithm: Algorithm,
+    env: Env,
+    quota: int,
+    weights: Tree,
+    state: Tree,
+    step: Step,
+    act_key: Array,
+    lane: Array,
+) -> tuple[_Tally, Step]:
 
     def one(loop: Tree) -> Tree:
         state, step, carry, tally, t = loop
@@ -87,7 +107,6 @@ def _traced(
         *_, tally, t = loop
         return (tally.ended < quota).any() & (t < _MAX_STEPS)
 
-    state, step = env.init(per_lane(env_key, lane))
     shape = (lane.shape[0], quota)
     tally = _Tally(jnp.zeros(shape), jnp.zeros(shape, jnp.int32), jnp.zeros(shape[0], jnp.int32))
     loop = (state, step, algorithm.carry(lane), tally, jnp.int32(0))
@@ -96,7 +115,7 @@ def _traced(
 
 
 def _count(tally: _Tally, step: Step) -> _Tally:
-    done = step.terminated | step.truncated
+    done = (step.terminated | step.truncated) & (step.episode_length > 0)
     quota = tally.returns.shape[1]
     here = (jnp.arange(quota)[None] == tally.ended[:, None]) & done[:, None]
     return _Tally(
@@ -126,7 +145,8 @@ def _on_host(
         for t in range(_MAX_STEPS):
             action, carry = greedy(weights, carry, to_device(step), key, lane, t)
             step = env.step(np.asarray(action))
-            for i in np.flatnonzero((step.terminated | step.truncated) & (tally.ended < quota)):
+            done = (step.terminated | step.truncated) & (step.episode_length > 0)
+            for i in np.flatnonzero(done & (tally.ended < quota)):
                 tally.returns[i, tally.ended[i]] = step.episode_return[i]
                 tally.lengths[i, tally.ended[i]] = step.episode_length[i]
                 tally.ended[i] += 1

@@ -20,7 +20,7 @@ from rondel.execution.fragment import taken
 from rondel.execution.keys import key_of, per_lane
 from rondel.execution.layout import groups, phases, route
 from rondel.execution.seeds import Purpose
-from rondel.execution.task import Task, without_keys
+from rondel.execution.task import Task, keeps_state, without_keys
 from rondel.plan import Piece, Plan
 from rondel.plan.resources import resources_for
 from rondel.run import machine, summary
@@ -239,7 +239,8 @@ def _runs(task: Task, plan: Plan, piece: Piece, meshed: bool) -> Iterator[str]:
         twice = ", double-buffered: one half steps while the policy acts for the other"
         yield f"env: {how}, in {_many(n, 'group')} of lanes{twice if halves else ''}"
     elif "env" in stages and traced:
-        yield f"env+policy: one program of {steps} steps, one scan per block of {task.block} lanes"
+        scans = f"one scan per block of {task.block} lanes" if keeps_state(task.env) else blocks
+        yield f"env+policy: one program of {steps} steps, {scans}"
     elif "env" in stages:
         yield f"env+policy: a Python loop of {steps} steps around a program that acts {blocks}"
     elif "policy" in stages:
@@ -268,7 +269,7 @@ def _holds(task: Task, piece: Piece, shard: Shard) -> dict[str, int | None]:
     lanes, held = task.lanes // piece.copies, dict[str, int | None]()
     if "env" in piece.stages:
         held["env"] = None
-    if "env" in piece.stages and isinstance(task.env, Env):
+    if "env" in piece.stages and keeps_state(task.env):
         keys = jax.eval_shape(lambda: per_lane(key_of(0, Purpose.ENV), jnp.arange(lanes)))
         held["env"] = bytes_of(jax.eval_shape(task.env.init, keys)[0])
     if "policy" in piece.stages:

@@ -13,6 +13,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from rondel.envs.arguments import split
 from rondel.envs.errors import EnvError
 from rondel.envs.gym.lanes import record
 from rondel.envs.gym.spaces import translator, writer
@@ -121,4 +122,5 @@ def _same(spec: EnvSpec, both: Step, lane: int, alone: Step) -> bool:
 
 
 def _make(name: str, b: int) -> Any:
-    return gymnasium.make_vec(name, b, vectorization_mode="vector_entry_point")
+    bare, arguments = split(name)
+    return gymnasium.make_vec(bare, b, vectorization_mode="vector_entry_point", **arguments)

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import gymnasium
 
+from rondel.envs.arguments import split
 from rondel.envs.errors import EnvError
 from rondel.envs.gym import examine, vector
 from rondel.envs.gym.lanes import Lanes
@@ -28,6 +29,8 @@ Factory: TypeAlias = Callable[[], Any]
 
 def from_id(name: str) -> HostWorld:
     """A registered id, or "my_module:Mine-v0" where importing the module registers it.
+
+    Its arguments may follow: "HalfCheetah-v5?ctrl_cost_weight=0.2".
 
     >>> lanes = from_id("CartPole-v1").make(8)
     >>> step = lanes.reset(range(8))
@@ -68,7 +71,7 @@ def is_gymnasium(env: Any) -> bool:
 
 def is_registered(name: str) -> bool:
     """Whether Gymnasium knows the id, once the module that may stand before it is imported."""
-    module, colon, bare = name.rpartition(":")
+    module, _, bare = split(name)[0].rpartition(":")
     if name.startswith("ALE/"):
         module = "ale_py"
     if module:
@@ -78,7 +81,7 @@ def is_registered(name: str) -> bool:
             hint = ': pip install "gymnasium[atari]"' if module == "ale_py" else ""
             raise RondelError(f"{name} needs the module {module} ({error}){hint}.") from error
     try:
-        gymnasium.spec(bare if colon else name)
+        gymnasium.spec(bare)
     except gymnasium.error.DeprecatedEnv as error:
         raise RondelError(str(error)) from error
     except gymnasium.error.Error:
@@ -109,13 +112,26 @@ def _lanes(build: Factory, spec: EnvSpec, masked: bool, b: int, first_lane: int 
 def _make(name: str) -> Any:
     try:
         # Gymnasium's checker costs a call in every step; `check` has looked before
-        return gymnasium.make(name, disable_env_checker=True)
+        bare, arguments = split(name)
+        return gymnasium.make(bare, disable_env_checker=True, **arguments)
+    except RondelError:
+        raise
     except gymnasium.error.DependencyNotInstalled as error:
-        raise RondelError(f"gymnasium:{name} needs a package that is not here: {error}.") from error
+        raise RondelError(
+            f"gymnasium:{name} needs a package that is not here: {error}.{_extra(str(error))}"
+        ) from error
     except Exception as error:
         raise EnvError(
             f"gymnasium:{name} can't be made: {type(error).__name__}: {error}"
         ) from error
+
+
+def _extra(error: str) -> str:
+    """The extra of Rondel that brings what an environment misses, as a sentence."""
+    for word, extra in (("mujoco", "mujoco"), ("box2d", "box2d"), ("ale", "atari")):
+        if word in error.lower():
+            return f' With Rondel: pip install "rondel[{extra}]".'
+    return ""
 
 
 def _name(env: Any) -> str:

@@ -1,0 +1,241 @@
+"""EnvPool through its host interface, and through the one for XLA."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import rondel
+from envs.rolling import keys, random_actions
+from execution.test_equality import assert_equal, run, task
+from rondel.envs import check, envpool_xla, make
+from rondel.envs.envpool import PoolLanes, account, make_pool, nothing_yet
+from rondel.errors import RondelError
+from rondel.execution.ring import Ring
+from rondel.plan import parse
+
+SEEDS = [5, 6, 7, 8]
+
+
+def raw(name: str, **arguments: Any) -> Any:
+    return make_pool("raw", name, arguments, SEEDS)
+
+
+def host(name: str, seeds: list[int] = SEEDS) -> tuple[Any, Any]:
+    lanes = make(name).make(len(seeds), 0)
+    return lanes, lanes.reset(seeds)
+
+
+def test_a_lane_is_what_envpool_plays_with_that_seed():
+    pool, (lanes, step) = raw("CartPole-v1"), host("envpool:CartPole-v1")
+    np.testing.assert_array_equal(step.obs, pool.reset()[0])
+    assert step.first.all()
+    over, total, length = np.zeros(4, bool), np.zeros(4), np.zeros(4, int)
+    ends = 0
+    for action in random_actions(make("envpool:CartPole-v1"), 80, 4):
+        obs, reward, terminated, truncated, _ = pool.step(action)
+        step = lanes.step(action)
+        total, length = np.where(over, 0, total + reward), np.where(over, 0, length + 1)
+        np.testing.assert_array_equal(step.first, over)
+        np.testing.assert_array_equal(step.obs, obs)
+        np.testing.assert_array_equal(step.reward, np.where(over, 0.0, reward))
+        np.testing.assert_array_equal(step.terminated, terminated)
+        np.testing.assert_array_equal(step.truncated, truncated)
+        np.testing.assert_array_equal(step.episode_return, total)
+        np.testing.assert_array_equal(step.episode_length, length)
+        over = terminated | truncated
+        ends += over.sum()
+    assert ends > 4
+    lanes.close()
+
+
+def test_a_time_limit_truncates():
+    lanes, _ = host("envpool:Pendulum-v1")
+    steps = [lanes.step(np.zeros((4, 1), np.float32)) for _ in range(201)]
+    assert not any(step.truncated.any() or step.terminated.any() for step in steps[:199])
+    assert steps[199].truncated.all()
+    assert not steps[199].terminated.any()
+    assert (steps[199].episode_length == 200).all()
+    assert steps[200].first.all()
+    lanes.close()
+
+
+@pytest.mark.parametrize("name", ["envpool:CartPole-v1", "envpool:Breakout-v5?episodic_life=true"])
+def test_a_lane_goes_its_way_whatever_runs_beside_it(name):
+    (all_, a), (some, b) = host(name), host(name, SEEDS[2:])
+    np.testing.assert_array_equal(a.obs[2:], b.obs)
+    for action in random_actions(make(name), 60, 4):
+        a, b = all_.step(action), some.step(action[2:])
+        for one, two in zip(a, b, strict=True):
+            np.testing.assert_array_equal(one[2:], two)
+    all_.close()
+    some.close()
+
+
+def test_actions_reach_mujoco_in_its_own_units():
+    pool, (lanes, _) = raw("HalfCheetah-v5"), host("envpool:HalfCheetah-v5")
+    pool.reset()
+    world = make("envpool:HalfCheetah-v5")
+    assert world.spec.observation.dtype == "float32"
+    for action in random_actions(world, 5, 4):
+        obs, reward, *_ = pool.step(action.astype(np.float64))
+        step = lanes.step(action)
+        np.testing.assert_allclose(step.obs, obs, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(step.reward, reward, rtol=1e-6)
+    lanes.close()
+
+
+def test_games_are_counted_whole_and_unclipped():
+    """A game of two lives; rewards 4, 0, -2 are clipped to 1, 0, -1.
+
+    Steps: 4 and the first life is lost; the step that only goes on; 0; -2 and the game is over; the
+    step that only resets.
+    """
+    story = [  # clipped, terminated, game over, reward
+        (1.0, True, False, 4.0),
+        (0.0, False, False, 0.0),
+        (0.0, False, False, 0.0),
+        (-1.0, True, True, -2.0),
+        (0.0, False, False, 0.0),
+    ]
+    count, seen = nothing_yet(1), []
+    for clipped, terminated, over, reward in story:
+        first = count.over
+        info = {"terminated": np.array([int(over)]), "reward": np.array([reward])}
+        flags = np.array([terminated]), np.array([False])
+        count, learned, length = account(np, count, np.array([clipped]), *flags, info)
+        seen.append((first[0], learned[0], count.total[0], length[0]))
+    assert seen == [
+        (False, 1.0, 4.0, 0),  # an end, but of no game
+        (True, 0.0, 4.0, 1),
+        (False, 0.0, 4.0, 2),
+        (False, -1.0, 2.0, 3),
+        (True, 0.0, 0.0, 0),
+    ]
+
+
+def test_atari_is_preprocessed_as_usual():
+    spec = make("envpool:Breakout-v5").spec
+    assert (spec.observation.shape, spec.observation.dtype) == ((4, 84, 84), "uint8")
+    lives, _ = host("envpool:Breakout-v5?episodic_life=true")
+    games, _ = host("envpool:Breakout-v5?reward_clip=false")
+    pool = raw("Breakout-v5", reward_clip=False)
+    pool.reset()
+    total = np.zeros(4)
+    lost = whole = 0
+    for action in random_actions(make("envpool:Breakout-v5"), 250, 4):
+        step = lives.step(action)
+        lost += int((step.terminated & (step.episode_length == 0)).sum())
+        whole += int((step.terminated & (step.episode_length > 0)).sum())
+        assert set(np.unique(step.reward)) <= {0.0, 1.0}
+        after, (_, reward, terminated, truncated, _) = games.step(action), pool.step(action)
+        total = np.where(after.first, 0.0, total + reward)
+        np.testing.assert_array_equal(after.episode_return, total)
+        np.testing.assert_array_equal(after.terminated | after.truncated, terminated | truncated)
+    assert lost > whole > 0
+    for lanes in (lives, games):
+        lanes.close()
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ("envpool:Pongg-v5", ["no environment 'envpool:Pongg-v5' in EnvPool", "Pong-v5"]),
+        ("envpool:Pong-v5?episodc_life=1", ["no argument 'episodc_life'", "episodic_life"]),
+        ("envpool:Pong-v5?num_envs=3", ["num_envs", "the run says how many"]),
+        ("envpool-xla:HalfCheetah-v5", ["64 bits", "envpool:HalfCheetah-v5 would work"]),
+        ("envpool-xla:Pongg-v5", ["Pong-v5"]),
+    ],
+)
+def test_what_cannot_be_gets_a_sentence(asked, words):
+    with pytest.raises(RondelError) as caught:
+        make(asked)
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+def test_an_id_that_only_envpool_has_needs_no_world():
+    assert make("Pong-v5").spec.id == "envpool:Pong-v5"
+
+
+def xla(name: str) -> Any:
+    env = make(name)
+    state, step = env.init(keys(4))
+    seeds = np.asarray(jax.random.key_data(keys(4)))[:, -1] & 0x7FFFFFFF
+    lanes, first = host(name.replace("-xla", ""), seeds.tolist())
+    for one, two in zip(step, first, strict=True):
+        np.testing.assert_array_equal(one, two)
+    return env, state, lanes
+
+
+@pytest.mark.parametrize(
+    "name", ["envpool-xla:CartPole-v1", "envpool-xla:Breakout-v5?episodic_life=true"]
+)
+def test_inside_a_program_the_lanes_are_those_of_the_host(name):
+    env, state, lanes = xla(name)
+    actions = random_actions(env, 60, 4)
+    _, steps = jax.jit(lambda s, a: jax.lax.scan(env.step, s, a))(state, actions)
+    for t, action in enumerate(actions):
+        expected = lanes.step(action)
+        for one, two in zip(steps, expected, strict=True):
+            np.testing.assert_array_equal(one[t], two)
+    lanes.close()
+    env.close(state)
+
+
+def test_the_check_passes_and_leaves_no_pool_open():
+    open_before = set(envpool_xla._pools)
+    check(make("envpool-xla:CartPole-v1"))
+    check(make("envpool:CartPole-v1"))
+    assert set(envpool_xla._pools) == open_before
+
+
+PLANS = (
+    "actor | learner",
+    "env | policy | learner",
+    "env*2 | policy | learner",
+    "actor*2 | learner",
+)
+
+
+@pytest.mark.parametrize("world", ["envpool", "envpool-xla"])
+def test_every_plan_gives_the_same_numbers(world):
+    open_before = set(envpool_xla._pools)
+    env = make(f"{world}:CartPole-v1")
+    results = []
+    for plan in ("all", *PLANS):
+        ring = Ring(task("toy", env), parse(plan))
+        results.append(run(ring, 900))
+        ring.close()
+    for result in results[1:]:
+        assert_equal(result, results[0])
+    assert "env" not in results[0]
+    assert set(envpool_xla._pools) == open_before
+
+
+@pytest.mark.parametrize("world", ["envpool", "envpool-xla"])
+def test_a_run_goes_on_from_its_checkpoint_in_new_episodes(world, tmp_path):
+    def begin() -> Any:
+        fields = {"lanes": 8, "rollout": 16, "minibatches": 2, "hidden": (8,)}
+        return rondel.start("ppo", f"{world}:CartPole-v1", steps=512, **fields)
+
+    with begin() as run:
+        next(run.rounds())
+        saved, learned, steps = run.save(tmp_path / "there"), run.state, run.steps
+    with begin() as again:
+        again.restore(saved)
+        assert again.steps == steps < 512
+        jax.tree.map(np.testing.assert_array_equal, again.state, learned)
+        for _ in again.rounds():
+            pass
+        assert again.steps >= 512
+        assert again.evaluate(4).mean > 0
+
+
+def test_lanes_have_seeds_of_their_own_pool():
+    lanes = PoolLanes(make("envpool:CartPole-v1").spec, "CartPole-v1", {}, 2, 0)
+    first = lanes.reset([1, 2])
+    lanes.step(np.zeros(2, np.int32))
+    np.testing.assert_array_equal(lanes.reset([1, 2]).obs, first.obs)
+    assert (lanes.reset([3, 4]).obs != first.obs).any()
+    lanes.close()

@@ -1,6 +1,7 @@
 """Replay: what an add and a draw cost, at two sizes, and against flashbax.
 
     python benchmarks/replay.py            # a minute or two; prints Markdown
+    python benchmarks/replay.py --frames   # stacked frames: stored once, against whole
 
 Each figure is the best of several runs of one fused, donated XLA program: rounds of one `add` and
 K times (`draw`, a cheap stand-in for learning, `rank`). What is stored must not matter: both sizes
@@ -10,6 +11,7 @@ should cost nearly the same (but for caches, and another level of the tree for p
 from __future__ import annotations
 
 import argparse
+import functools
 import time
 import warnings
 from collections.abc import Callable
@@ -17,9 +19,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from rondel.memory.replay import Transitions, prioritised, uniform
+from rondel.spaces import Box
 
 LANES, LENGTH, DRAWS, BATCH, EXPONENT = 8, 8, 8, 64, 0.6
 
@@ -36,15 +40,19 @@ def best_of(run: Callable[[], Any], repeats: int) -> float:
 
 def items(r: Any, shape: tuple[int, ...], dtype: Any) -> Transitions:
     number = jnp.zeros((LANES, LENGTH)) + r
-    obs = jnp.broadcast_to(jnp.asarray(r).astype(dtype), (LANES, LENGTH + 1, *shape))
+    rows = LANES, LENGTH + 1, *shape
+    obs = jnp.broadcast_to(jnp.asarray(r).astype(dtype), rows)
+    if len(shape) == 3:  # a stack of frames, which go on from row to row
+        row, frame, pixel = (lax.broadcasted_iota(jnp.int32, rows, i) for i in (1, 2, 4))
+        obs = ((r * LENGTH + row + frame) * 7 + pixel).astype(dtype)
     one = jnp.ones((LANES, LENGTH), jnp.int32)
     return Transitions(obs, one, number, number, one, one > 0, 1.0 + number % 7)
 
 
 def learn(obs: Any, next_obs: Any, learned: Any) -> tuple[Any, Any]:
     """Touches all that was drawn; gives errors [n]."""
-    seen = obs.reshape(BATCH, -1).astype(jnp.float32).sum(1)
-    follows = next_obs.reshape(BATCH, -1).astype(jnp.float32).sum(1)
+    seen = obs.reshape(len(obs), -1).astype(jnp.float32).sum(1)
+    follows = next_obs.reshape(len(obs), -1).astype(jnp.float32).sum(1)
     return jnp.abs(seen - follows) % 3.0 + 1.0, learned + seen.sum()
 
 
@@ -139,10 +147,40 @@ def measure(case: Any, repeats: int, rounds: int = 50) -> tuple[float, float, fl
     return add * 1e6, (both - add) / DRAWS * 1e6, compiling, scratch
 
 
+def measure_frames(repeats: int, shape: tuple[int, ...] = (4, 84, 84)) -> None:
+    """Four frames in a stack, stored once and whole, by turns."""
+    low, high = np.zeros(shape, np.uint8), np.full(shape, 255, np.uint8)
+    spaces = {"whole": None, "once": Box(low, high, "uint8", frames=shape[0])}
+    rows = 20_000
+    print(f"Stacks {list(shape)} of bytes, {rows:,} of them; an add is {LANES} x {LENGTH} rows.\n")
+    print("| memory | batch | frames | us per add | us per draw | scratch kB | stored MB |")
+    print("|---|---|---|---|---|---|---|")
+    makes = {"uniform": uniform, "prioritised": functools.partial(prioritised, exponent=EXPONENT)}
+    for name, make in makes.items():
+        for batch in (32, 256):
+            best: dict[str, tuple[float, ...]] = {}
+            for _ in range(3):
+                for how, space in spaces.items():
+                    recipe = functools.partial(make, batch=batch, draws=DRAWS, space=space)
+                    case = rondel(recipe, rows, shape, jnp.uint8)
+                    held = sum(x.nbytes for x in jax.tree.leaves(case[1]))
+                    add, draw, _, scratch = measure(case, repeats, rounds=10)
+                    new = add, draw, scratch / 1e3, held / 1e6
+                    best[how] = tuple(map(min, best.get(how, new), new))
+            for how, (add, draw, scratch, held) in best.items():
+                line = f"{add:.0f} | {draw:.0f} | {scratch:.0f} | {held:.0f}"
+                print(f"| {name} | {batch} | {how} | {line} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=15)
-    repeats = parser.parse_args().repeats
+    parser.add_argument("--frames", action="store_true")
+    arguments = parser.parse_args()
+    repeats = arguments.repeats
+    if arguments.frames:
+        measure_frames(repeats)
+        return
     makes: dict[str, Callable[..., Any]] = {
         "uniform": lambda n: uniform(n, BATCH, DRAWS),
         "prioritised": lambda n: prioritised(n, BATCH, DRAWS, EXPONENT),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from rondel.errors import RondelError
 from rondel.spaces import Box, Discrete, MultiBinary, MultiDiscrete, from_json, to_json, zeros
 
 inf = np.inf
@@ -83,6 +84,7 @@ SPACES = [
     box([0.0, -1.5, -inf], [1.0, inf, 2.0]),
     box(np.full((2, 3), 0.1), np.full((2, 3), 0.7)),
     box(np.zeros((2, 2, 3)), np.full((2, 2, 3), 255), "uint8"),
+    Box(np.zeros((6, 2), np.uint8), np.full((6, 2), 255, np.uint8), "uint8", frames=3),
     box([-(2**31)], [2**31 - 1], "int32"),
     Box(np.zeros((0,), np.float32), np.ones((0,), np.float32)),
     Discrete(4),
@@ -102,6 +104,7 @@ def same(a, b):
     if not isinstance(a, Box):
         return a == b
     equal = np.array_equal(a.low, b.low) and np.array_equal(a.high, b.high)
+    equal = equal and a.frames == b.frames
     return equal and (a.dtype, a.low.dtype, a.shape) == (b.dtype, b.low.dtype, b.shape)
 
 
@@ -109,6 +112,16 @@ def same(a, b):
 def test_a_space_survives_json(space):
     text = json.dumps(to_json(space), allow_nan=False)  # others than Python must read it
     assert same(from_json(json.loads(text)), space)
+
+
+def test_a_box_that_was_written_without_frames_is_read():
+    assert from_json({"box": [0.0, 1.0, [4], "float32"]}).frames == 1
+
+
+@pytest.mark.parametrize(("shape", "frames"), [((4, 2), 3), ((4, 2), 0), ((), 2)])
+def test_frames_that_do_not_divide_the_first_axis_are_refused(shape, frames):
+    with pytest.raises(RondelError, match=f"can't hold {frames} frames"):
+        Box(np.zeros(shape), np.ones(shape), "float64", frames)
 
 
 def test_equal_bounds_of_an_image_are_written_once():

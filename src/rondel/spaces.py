@@ -12,14 +12,29 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from rondel.errors import RondelError
+
 
 @dataclass(frozen=True, eq=False)
 class Box:
-    """Numbers between `low` and `high`, both of the space's shape (infinite: unbounded)."""
+    """Numbers between `low` and `high`, both of the space's shape (infinite: unbounded).
+
+    Observations may stack `frames`: the first axis holds the last so many, the newest last. Each
+    observation is then the one before, shifted by one with a new frame at its end, or (at the
+    beginning of an episode) one frame in all places. Memory relies on it to store a frame once.
+    """
 
     low: np.ndarray
     high: np.ndarray
     dtype: str = "float32"
+    frames: int = 1
+
+    def __post_init__(self) -> None:
+        if self.frames != 1 and (self.frames < 1 or not self.shape or self.shape[0] % self.frames):
+            raise RondelError(
+                f"A Box of shape {self.shape} can't hold {self.frames} frames: their number must "
+                "divide the first axis, in which they follow one another."
+            )
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -117,7 +132,8 @@ def to_json(space: Space) -> Any:
         return {"tuple": [to_json(part) for part in space]}
     if isinstance(space, Box):
         low, high = (np.asarray(b, np.float64) for b in (space.low, space.high))
-        return {"box": [_bound_to_json(low), _bound_to_json(high), list(space.shape), space.dtype]}
+        box = [_bound_to_json(low), _bound_to_json(high), list(space.shape), space.dtype]
+        return {"box": [*box, space.frames] if space.frames > 1 else box}
     if isinstance(space, Discrete):
         return {"discrete": [space.n, space.start]}
     if isinstance(space, MultiDiscrete):
@@ -133,10 +149,10 @@ def from_json(data: Any) -> Space:
     if kind == "tuple":
         return tuple(from_json(part) for part in value)
     if kind == "box":
-        low, high, shape, dtype = value
+        low, high, shape, dtype, *frames = value
         bounds = (np.asarray(b, np.float64).astype(dtype) for b in (low, high))
         low, high = (np.broadcast_to(b.reshape(shape) if b.ndim else b, shape) for b in bounds)
-        return Box(low, high, dtype)
+        return Box(low, high, dtype, *frames)
     if kind == "discrete":
         return Discrete(*value)
     if kind == "multi_discrete":

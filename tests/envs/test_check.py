@@ -1,5 +1,6 @@
 """A broken environment is explained in one sentence."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -185,3 +186,52 @@ def test_a_broken_host_world():
 
     with pytest.raises(RondelError, match=r"reset\(\) of mine:broken returned a str"):
         check(HostWorld(SPEC, lambda b, first_lane: Host()))
+
+
+def stacking(observe):
+    """A walk that sees its last three places: those of `observe` (places [b, 3])."""
+    space = Box(np.zeros((3, 1), np.float32), np.full((3, 1), 99, np.float32), frames=3)
+
+    def move(places, action):
+        places = jnp.concatenate([places[:, 1:], places[:, -1:] + 1.0], axis=1)
+        return places, places[:, 0], places[:, -1] > 6.0
+
+    return episodic(
+        SPEC._replace(observation={"walk": space}),
+        start=lambda keys: jnp.ones((*keys.shape, 3)),
+        move=move,
+        observe=lambda places: {"walk": observe(places)[..., None]},
+    )
+
+
+def host_twin(env):
+    """The same as a host world, which writes every step into the same array."""
+
+    class Host:
+        def reset(self, seeds):
+            self.state, step = env.init(jax.random.split(jax.random.key(0), len(seeds)))
+            self.seen = np.array(step.obs["walk"])
+            return self.told(step)
+
+        def step(self, action):
+            self.state, step = env.step(self.state, jnp.asarray(action))
+            return self.told(step)
+
+        def told(self, step):
+            self.seen[:] = step.obs["walk"]
+            return jax.tree.map(np.asarray, step)._replace(obs={"walk": self.seen})
+
+        def close(self):
+            pass
+
+    return HostWorld(env.spec, lambda b, first_lane: Host())
+
+
+@pytest.mark.parametrize("world", [lambda env: env, host_twin], ids=["traceable", "host"])
+def test_frames_that_keep_their_promise_pass_and_others_are_explained(world):
+    check(world(stacking(lambda places: places)))
+    promise = r"\['walk'\] whose frames don't follow: .* frames=3, .* one frame 3 times"
+    with pytest.raises(RondelError, match=rf"step\(\) of mine.*{promise}, or those .* shifted"):
+        check(world(stacking(lambda places: places[:, ::-1])))  # the newest first
+    with pytest.raises(RondelError, match=rf"(init|reset)\(\) of mine.*{promise}\. Without"):
+        check(world(stacking(lambda places: places - jnp.array([[1.0, 0.0, 0.0]]))))

@@ -124,6 +124,7 @@ def make(config: Config, spec: EnvSpec) -> Algorithm:
             config.priority_exponent,
             warmup_rounds=warmup_rounds,
             ahead=config.n_step,
+            space=spec.observation,
         )
     else:
         memory = uniform(
@@ -132,6 +133,7 @@ def make(config: Config, spec: EnvSpec) -> Algorithm:
             config.updates,
             warmup_rounds=warmup_rounds,
             ahead=config.n_step,
+            space=spec.observation,
         )
 
     def q_values(params: Tree, obs: Tree) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -46,8 +46,9 @@ def _check_host(world: HostWorld) -> None:
         step = host.reset(np.arange(1))
         _check_step(spec, step, 1, f"reset() of {spec.id}")
         for _ in range(STEPS):
+            stacks = _stacks(spec, step)
             step = host.step(random_action(spec.action, 1, random, mask_of(step.obs)))
-            _check_step(spec, step, 1, f"step() of {spec.id}")
+            _check_step(spec, step, 1, f"step() of {spec.id}", stacks)
     finally:
         host.close()
 
@@ -63,8 +64,9 @@ def _check_traceable(env: Env) -> None:
     state, step = init(keys)
     _check_step(spec, step, b, f"init() of {spec.id}")
     for _ in range(STEPS):
+        stacks = _stacks(spec, step)
         state, step = advance(state, random_action(spec.action, b, random, mask_of(step.obs)))
-        _check_step(spec, step, b, f"step() of {spec.id}")
+        _check_step(spec, step, b, f"step() of {spec.id}", stacks)
     if env.close is not None:
         env.close(state)
 
@@ -125,8 +127,11 @@ def _check_shapes(spec: EnvSpec, step: Step, b: int, call: str) -> None:
             )
 
 
-def _check_step(spec: EnvSpec, step: Step, b: int, call: str) -> None:
-    """A step with numbers in it: besides shapes, that they are finite and in their space."""
+def _check_step(spec: EnvSpec, step: Step, b: int, call: str, before: Stacks | None = None) -> None:
+    """A step with numbers in it: besides shapes, that they are finite and in their space.
+
+    And that frames follow those of the step `before`, if there was one.
+    """
     _check_shapes(spec, step, b, call)
     if not np.isfinite(step.reward).all():
         raise RondelError(f"{call} gave the rewards {np.asarray(step.reward)}; all must be finite.")
@@ -137,6 +142,36 @@ def _check_step(spec: EnvSpec, step: Step, b: int, call: str) -> None:
         low, high = _bounds(space)
         if stray := outside(array, low, high):
             raise RondelError(f"{call} gave an observation{path} outside its space: {stray}.")
+    for path, stack in _stacks(spec, step).items():
+        _check_frames(stack, None if before is None else before[path], f"{call} gave", path)
+
+
+Stacks: TypeAlias = "dict[str, np.ndarray]"  # path -> [b, F, ...], where F > 1 frames are stacked
+
+
+def _stacks(spec: EnvSpec, step: Step) -> Stacks:
+    return {
+        # a copy: a host environment may write its next step into the same arrays
+        path: np.array(x).reshape(len(x), space.frames, space.shape[0] // space.frames, -1)
+        for path, space, x in leaves(spec.observation, step.obs)
+        if isinstance(space, Box) and space.frames > 1
+    }
+
+
+def _check_frames(stack: np.ndarray, before: np.ndarray | None, gave: str, path: str) -> None:
+    """Frames [b, F, ...] are those before shifted by one, or one repeated; at first, repeated."""
+    frames = stack.shape[1]
+    promise = f"its space says frames={frames}, so they must be one frame {frames} times"
+    if before is not None:
+        promise += ", or those of the observation before, shifted by one towards the first"
+    for lane, stacked in enumerate(stack):
+        if (stacked == stacked[-1:]).all():
+            continue
+        if before is None or (stacked[:-1] != before[lane, 1:]).any():
+            raise RondelError(
+                f"{gave} an observation{path} whose frames don't follow: {promise}. Without "
+                "`frames` in the space, memory stores observations whole."
+            )
 
 
 def _bounds(space: Any) -> tuple[Any, Any]:

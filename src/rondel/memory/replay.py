@@ -6,6 +6,7 @@ i + offset[i] of the same array, 1 <= offset <= ahead (the n of n-step returns).
 T + ahead observations in one piece at row `head`, into C + ahead rows: at the ring's end the last
 ones fall beyond C, and no index needs a modulo. The price: a round also overwrites the observations
 of the `ahead` items after it, which are the oldest ones and so are not drawn any more.
+Observations that stack frames are kept frame by frame, in a ring of their own: `memory.frames`.
 """
 
 from __future__ import annotations
@@ -18,10 +19,13 @@ from jax import lax
 
 from rondel.errors import RondelError
 from rondel.memory import priorities
+from rondel.memory.frames import Film, blank, record, row_of, stacked_of
+from rondel.memory.frames import take as take_stacked
 from rondel.ops import random
 from rondel.types import Memory
 
 if TYPE_CHECKING:
+    from rondel.spaces import Space
     from rondel.types import Array, Tree
 
 EPSILON = 1e-6  # added to every error, so that none is too small to be seen again
@@ -56,7 +60,7 @@ class TransitionBatch(NamedTuple):
 class Ring(NamedTuple):
     """The newest rounds."""
 
-    items: Transitions  # obs [b, C + ahead, ...], all else [b, C, ...], no priority
+    items: Transitions  # obs [b, C + ahead, ...] or `Film`, all else [b, C, ...], no priority
     edge: Tree  # [b, ahead, ...]: the last observations, with which the next round begins
     head: Array  # () int32: the row that the next round is written at
     filled: Array  # () int32: rows written so far, at most C
@@ -71,20 +75,27 @@ class Ranked(NamedTuple):
 
 
 def uniform(
-    capacity: int, batch: int, draws: int, warmup_rounds: int = 0, ahead: int = 1
+    capacity: int,
+    batch: int,
+    draws: int,
+    warmup_rounds: int = 0,
+    ahead: int = 1,
+    space: Space | None = None,
 ) -> Memory:
     """The newest `capacity` transitions (rounded up to whole rounds), each as likely as any other.
 
     Items are `Transitions`, batches `TransitionBatch` of batch / shards rows, `ratio` 1. Items that
-    are not valid are drawn too and are for the loss to mask.
+    are not valid are drawn too and are for the loss to mask. With a `space`, that of the
+    observations, stacked frames are stored once.
     """
 
     def init(items_like: Transitions, shards: int) -> Ring:
-        return _empty(items_like, capacity, batch, shards, ahead)
+        return _empty(items_like, capacity, batch, shards, ahead, space)
 
     def add(ring: Ring, items: Transitions, key: Array) -> Ring:
         del key
-        return _write(ring, items, _torn(ring, items))
+        anew = _anew(ring, items)
+        return _write(ring, items, anew, _torn(ring, anew))
 
     def draw(ring: Ring, key: Array, j: Array) -> tuple[TransitionBatch, Place]:
         del j
@@ -111,13 +122,15 @@ def prioritised(
     exponent: float,
     warmup_rounds: int = 0,
     ahead: int = 1,
+    space: Space | None = None,
 ) -> Memory:
     """The newest `capacity` transitions, those with a greater error more often.
 
     Item i is drawn with P(i) = p_i / sum of p, where p_i = (|error_i| + 1e-6)**exponent. The first
     error is the item's `priority`; newer ones come as feedback [n] to `rank`. Items that are not
     valid are never drawn. A draw is stratified: one point in each of n equal parts of the total.
-    `ratio` is N * P(i), N being the rows that are stored.
+    `ratio` is N * P(i), N being the rows that are stored. With a `space`, that of the observations,
+    stacked frames are stored once.
 
     Schaul et al., Prioritized Experience Replay, arXiv 1511.05952.
     """
@@ -128,7 +141,7 @@ def prioritised(
     def init(items_like: Transitions, shards: int) -> Ranked:
         if items_like.priority is None:
             raise RondelError("a prioritised replay needs items with a `priority`; 1 will do.")
-        ring = _empty(items_like, capacity, batch, shards, ahead)
+        ring = _empty(items_like, capacity, batch, shards, ahead, space)
         lanes, size = ring.items.valid.shape
         return Ranked(ring, priorities.empty((size + ahead) * lanes))
 
@@ -136,16 +149,22 @@ def prioritised(
         del key
         assert items.priority is not None
         ring, (lanes, length) = memory.ring, items.valid.shape
-        lane, row = torn = _torn(ring, items)
+        anew, reach, size = _anew(ring, items), _reach(ring), ring.items.valid.shape[1]
+        lane, row = torn = _torn(ring, anew)
         # as with observations: the `ahead` oldest rows after the round go with it
         weight = jnp.where(items.valid, weigh(items.priority), 0.0)
         weight = jnp.pad(weight, ((0, 0), (0, ahead))).T.reshape(-1)
         leaves, *above = memory.levels
         leaves = leaves.at[row * lanes + lane].set(0.0)
         leaves = lax.dynamic_update_slice(leaves, weight, (ring.head * lanes,))
-        first = jnp.maximum(ring.head - ahead, 0) * lanes
-        levels = priorities.refresh((leaves, *above), first, (length + 2 * ahead) * lanes)
-        return Ranked(_write(ring, items, torn), levels)
+        first = jnp.maximum(ring.head - reach, 0) * lanes
+        count = (length + reach + ahead) * lanes
+        levels = priorities.refresh((leaves, *above), first, count)
+        if reach > ahead:  # what is torn may be at the ring's end, the head at its beginning
+            last = min(reach, size)
+            start = jnp.int32((size - last) * lanes)
+            levels = priorities.refresh(levels, start, last * lanes)
+        return Ranked(_write(ring, items, anew, torn), levels)
 
     def draw(memory: Ranked, key: Array, j: Array) -> tuple[TransitionBatch, Place]:
         del j
@@ -167,7 +186,14 @@ def prioritised(
     return Memory(init, add, draw, rank, draws, warmup_rounds)
 
 
-def _empty(items_like: Transitions, capacity: int, batch: int, shards: int, ahead: int) -> Ring:
+def _empty(
+    items_like: Transitions,
+    capacity: int,
+    batch: int,
+    shards: int,
+    ahead: int,
+    space: Space | None,
+) -> Ring:
     lanes, length = items_like.valid.shape
     size = -(-capacity // (shards * lanes * length)) * length
     _check(items_like, size, batch, shards, ahead)
@@ -175,8 +201,12 @@ def _empty(items_like: Transitions, capacity: int, batch: int, shards: int, ahea
     def zeros(rows: int, tree: Tree) -> Tree:
         return jax.tree.map(lambda x: jnp.zeros((lanes, rows, *x.shape[2:]), x.dtype), tree)
 
+    def seen(stacked: int, x: Array) -> Array | Film:
+        return blank(x, stacked, size, ahead) if stacked > 1 else zeros(size + ahead, x)
+
+    stacked = stacked_of(space, items_like.obs)
     items = zeros(size, items_like._replace(obs=None, priority=None))
-    items = items._replace(obs=zeros(size + ahead, items_like.obs))
+    items = items._replace(obs=jax.tree.map(seen, stacked, items_like.obs))
     return Ring(
         items=items,
         edge=zeros(ahead, items_like.obs),
@@ -186,35 +216,60 @@ def _empty(items_like: Transitions, capacity: int, batch: int, shards: int, ahea
     )
 
 
-def _torn(ring: Ring, items: Transitions) -> Place:
-    """Items, [b, ahead], whose successors this round overwrites with observations of another story.
+def _is_film(x: Tree) -> bool:
+    return isinstance(x, Film)
 
-    A lane that goes on where it stopped begins with the very observations that it overwrites. One
-    whose environment was started anew, or that comes in another order, does not, and then the last
-    `ahead` items before the head must be forgotten. Elsewhere the row is C: no item's.
+
+def _ahead(ring: Ring) -> int:
+    return jax.tree.leaves(ring.edge)[0].shape[1]
+
+
+def _reach(ring: Ring) -> int:
+    """How many items before the head must be forgotten in a lane that does not go on."""
+    films = filter(_is_film, jax.tree.leaves(ring.items.obs, is_leaf=_is_film))
+    return _ahead(ring) + max((film.frames.stacked - 1 for film in films), default=0)
+
+
+def _anew(ring: Ring, items: Transitions) -> Array:
+    """Lanes [b] that do not go on where they stopped: with the very observations at their edge.
+
+    Their environment was started anew, or they come in another order.
     """
-    lanes, size = ring.items.valid.shape
-    ahead = jax.tree.leaves(ring.edge)[0].shape[1]
+    ahead = _ahead(ring)
 
     def differs(old: Array, new: Array) -> Array:
-        return (old != new[:, :ahead]).reshape(lanes, -1).any(axis=1)
+        return (old != new[:, :ahead]).reshape(old.shape[0], -1).any(axis=1)
 
-    differing = jnp.stack(jax.tree.leaves(jax.tree.map(differs, ring.edge, items.obs))).any(axis=0)
-    lane, row = jnp.indices((lanes, ahead), dtype=jnp.int32)
-    row = ring.head - ahead + row
-    return lane, jnp.where(differing[:, None] & (row >= 0), row, size)
+    return jnp.stack(jax.tree.leaves(jax.tree.map(differs, ring.edge, items.obs))).any(axis=0)
 
 
-def _write(ring: Ring, items: Transitions, torn: Place) -> Ring:
+def _torn(ring: Ring, anew: Array) -> Place:
+    """Items, [b, reach], whose observations this round overwrites with those of another story.
+
+    A lane that goes on overwrites its last `ahead` observations with the same ones. One that does
+    not makes successors of them which never followed; in a film it also overwrites F - 1 frames
+    before. Elsewhere the row is C: no item's.
+    """
+    size, reach = ring.items.valid.shape[1], _reach(ring)
+    lane, row = jnp.indices((anew.shape[0], reach), dtype=jnp.int32)
+    row = ring.head - reach + row
+    if reach > _ahead(ring):  # a film's end is not the ring's: it tears there too
+        return lane, jnp.where(anew[:, None], row % size, size)
+    return lane, jnp.where(anew[:, None] & (row >= 0), row, size)
+
+
+def _write(ring: Ring, items: Transitions, anew: Array, torn: Place) -> Ring:
     length, size = items.valid.shape[1], ring.items.valid.shape[1]
-    ahead = jax.tree.leaves(ring.edge)[0].shape[1]
+    ahead = _ahead(ring)
 
-    def put(stored: Array, new: Array) -> Array:
+    def put(stored: Array | Film, new: Array) -> Array | Film:
+        if isinstance(stored, Film):
+            return record(stored, new, anew, ahead)
         return lax.dynamic_update_slice(stored, new, (0, ring.head, *[0] * (new.ndim - 2)))
 
     stored = ring.items._replace(valid=ring.items.valid.at[torn].set(False, mode="drop"))
     return Ring(
-        items=jax.tree.map(put, stored, items._replace(priority=None)),
+        items=jax.tree.map(put, stored, items._replace(priority=None), is_leaf=_is_film),
         edge=jax.tree.map(lambda x: x[:, -ahead:], items.obs),
         head=(ring.head + length) % size,
         filled=jnp.minimum(ring.filled + length, size),
@@ -223,15 +278,22 @@ def _write(ring: Ring, items: Transitions, torn: Place) -> Ring:
 
 
 def _read(ring: Ring, place: Place, ratio: Array) -> TransitionBatch:
-    def take(tree: Tree, lane: Array, row: Array) -> Tree:
-        # two indices, since lanes * rows * numbers may pass 2**31
-        return jax.tree.map(lambda x: x.at[lane, row].get(mode="promise_in_bounds"), tree)
+    (lane, row), size = place, ring.items.valid.shape[1]
 
-    lane, row = place
-    rest: Transitions = take(ring.items._replace(obs=None), lane, row)
+    def take(tree: Tree, further: Array | int = 0) -> Tree:
+        def one(x: Array | Film) -> Array:
+            if isinstance(x, Film):
+                there = row_of(x, (ring.head - 1 - row) % size, _ahead(ring))
+                return take_stacked(x.frames, lane, there + further)
+            # two indices, since lanes * rows * numbers may pass 2**31
+            return x.at[lane, row + further].get(mode="promise_in_bounds")
+
+        return jax.tree.map(one, tree, is_leaf=_is_film)
+
+    rest: Transitions = take(ring.items._replace(obs=None))
     return TransitionBatch(
-        obs=take(ring.items.obs, lane, row),
-        next_obs=take(ring.items.obs, lane, row + rest.offset),
+        obs=take(ring.items.obs),
+        next_obs=take(ring.items.obs, rest.offset),
         action=rest.action,
         reward=rest.reward,
         discount=rest.discount,

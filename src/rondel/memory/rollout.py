@@ -1,7 +1,7 @@
 """The memory of on-policy algorithms: the newest round, passed over a few times in random order.
 
 Shapes: b lanes of T steps make R = b * T rows. An epoch is one permutation of them, cut into
-minibatches.
+minibatches. Observations that stack frames are kept frame by frame: `memory.frames`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from rondel.errors import RondelError
+from rondel.memory.frames import Frames, pack, stacked_of, take
 from rondel.ops import random
 from rondel.types import Memory
 
 if TYPE_CHECKING:
+    from rondel.spaces import Space
     from rondel.types import Array, Tree
 
 
@@ -27,37 +29,53 @@ ROUNDS = 4  # of the shuffle, two steps each
 class Rollout(NamedTuple):
     """The newest round."""
 
-    rows: Tree  # [R, ...]
+    rows: Tree  # [R, ...], or `Frames` of b lanes and T rows
     order: Array  # [epochs, R] int32: a permutation of the rows per epoch
 
 
-def rollout(epochs: int, minibatches: int) -> Memory:
+def rollout(epochs: int, minibatches: int, space: Space | None = None) -> Memory:
     """A round is passed over `epochs` times, each in a new random order and `minibatches` parts.
 
     Items are any tree with leaves [b, T, ...], a batch the same tree with [R / minibatches, ...].
     Draw j is minibatch j % minibatches of epoch j // minibatches. The ticket is empty; ranking does
-    nothing.
+    nothing. With a `space`, that of the items' `obs`, stacked frames are stored once.
     """
+
+    def stored(items: Tree) -> Tree:
+        rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), items)
+        if space is None:
+            return rows
+
+        def framed(stacked: int, x: Array, flat: Array) -> Array | Frames:
+            return pack(x, stacked) if stacked > 1 else flat
+
+        stacked = stacked_of(space, items.obs)
+        return rows._replace(obs=jax.tree.map(framed, stacked, items.obs, rows.obs))
 
     def init(items_like: Tree, shards: int) -> Rollout:
         del shards  # a shard passes over its own lanes
         lanes, length = jax.tree.leaves(items_like)[0].shape[:2]
         _check_divides(minibatches, lanes, length)
         rows = jax.tree.map(
-            lambda x: jnp.zeros((lanes * length, *x.shape[2:]), x.dtype), items_like
+            lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(stored, items_like)
         )
         return Rollout(rows, jnp.zeros((epochs, lanes * length), jnp.int32))
 
     def add(memory: Rollout, items: Tree, key: Array) -> Rollout:
-        rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), items)
-        return Rollout(rows, permutations(key, *memory.order.shape))
+        return Rollout(stored(items), permutations(key, *memory.order.shape))
 
     def draw(memory: Rollout, key: Array, j: Array) -> tuple[Tree, Tree]:
         del key  # the order was drawn in `add`
         parts = memory.order.reshape(epochs * minibatches, -1)
         chosen = lax.dynamic_index_in_dim(parts, j, keepdims=False)
-        batch = jax.tree.map(lambda x: x.at[chosen].get(mode="promise_in_bounds"), memory.rows)
-        return batch, ()
+
+        def read(x: Array | Frames) -> Array:
+            if isinstance(x, Frames):
+                length = x.age.shape[1]
+                return take(x, chosen // length, chosen % length)
+            return x.at[chosen].get(mode="promise_in_bounds")
+
+        return jax.tree.map(read, memory.rows, is_leaf=lambda x: isinstance(x, Frames)), ()
 
     def rank(memory: Rollout, ticket: Tree, feedback: Tree) -> Rollout:
         del ticket, feedback

@@ -41,7 +41,10 @@ def test_a_module_before_a_gymnasium_id_is_imported():
         ("gymnasium:CartPole", ["gymnasium:CartPole-v1"]),
         ("probe:delayed", ["probe:delay"]),
         ("zzz", ["no environment 'zzz'"]),
-        ("atari:Pong", ["no world 'atari'", "jax, gymnasium, envpool", "gymnasium:atari:Pong"]),
+        (
+            "atari:Pong",
+            ["no world 'atari'", "jax, gymnasium, gymnax, envpool", "gymnasium:atari:Pong"],
+        ),
         ("gymnasium:nowhere_at_all:X-v0", ["nowhere_at_all"]),
         ("gymnasium:Taxi-v3", ["Taxi-v4"]),
         (7, ["7 is no environment"]),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import difflib
 import os
 import warnings
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from rondel.envs.errors import EnvError
 from rondel.envs.gym.lanes import record
 from rondel.envs.gym.spaces import action_spec, observation_spec, translator, writer
 from rondel.errors import RondelError
-from rondel.spaces import zeros
+from rondel.spaces import Box, zeros
 from rondel.types import EnvSpec, HostWorld, Step
 
 try:
@@ -70,7 +71,8 @@ def look(name: str, task: str, arguments: dict[str, Any]) -> tuple[EnvSpec, dict
             )
         observation = observation_spec(pool.observation_space, name)
         action = action_spec(pool.action_space, name)
-        # stack_num frames: see `Box.frames`
+        if "noop_max" in known and isinstance(observation, Box):  # Atari, whose stacks we know
+            observation = replace(observation, frames=pool.config.get("stack_num", 1))
         return EnvSpec(name, observation, action), arguments
     finally:
         pool.close()

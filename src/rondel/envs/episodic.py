@@ -37,6 +37,7 @@ def episodic(
     move: Callable[[Tree, Array], tuple[Tree, Array, Array]],
     observe: Callable[[Tree], Tree],
     time_limit: int | None = None,
+    cut_off: Callable[[Tree], Array] | None = None,
 ) -> Env:
     """An environment out of three functions over lanes.
 
@@ -44,6 +45,8 @@ def episodic(
     move(physics, action[b]) -> (physics, reward[b], terminated[b]): one step; the action is in the
         environment's own units. A task with randomness of its own keeps a key in its physics.
     observe(physics) -> obs[b]: what `spec.observation` describes.
+    cut_off(physics) -> truncated[b], asked after each move, for a task that itself knows when an
+        episode is cut off with a future left.
 
     After `time_limit` steps an episode is truncated, also where it terminates on that very step
     (as in Gymnasium).
@@ -74,18 +77,30 @@ def episodic(
         first = state.over
         physics, reward, terminated = move(state.physics, jax.vmap(spec.action.to_env)(action))
         key = state.key + first[:, None] * np.array([[0, 1]], np.uint32)
-        # a branch, since most steps end no episode and drawing a new start costs more than moving
-        physics = jax.lax.cond(
-            first.any(), lambda: _select(first, begin(key), physics), lambda: physics
-        )
+        # a branch, since most steps end no episode and drawing a new start costs more than moving;
+        # what was moved stays out of it, or XLA may compute that inside, slowly (4 times in one
+        # of gymnax's games)
+        fresh = jax.lax.cond(first.any(), lambda: begin(key), lambda: _blank(state.physics))
+        physics = _select(first, fresh, physics)
         reward = jnp.where(first, 0.0, reward).astype(jnp.float32)
         total = jnp.where(first, 0.0, state.total + reward)
         length = jnp.where(first, 0, state.length + 1)
         terminated, truncated = terminated & ~first, length >= limit
+        if cut_off is not None:
+            truncated = truncated | (cut_off(physics) & ~first)
         state = Episode(physics, key, length, total, over=terminated | truncated)
         return state, Step(observe(physics), reward, terminated, truncated, first, total, length)
 
     return Env(spec, init, step)
+
+
+def _blank(tree: Tree) -> Tree:
+    """Any tree of the same shapes, as cheap as can be; of keys there are no zeros."""
+
+    def blank(x: Array) -> Array:
+        return x if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else jnp.zeros_like(x)
+
+    return jax.tree.map(blank, tree)
 
 
 def _select(lanes: Array, chosen: Tree, other: Tree) -> Tree:

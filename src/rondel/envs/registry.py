@@ -12,10 +12,11 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+from rondel.envs.arguments import split
 from rondel.errors import RondelError
 from rondel.types import Env, HostWorld
 
-WORLDS = ("jax", "gymnasium", "envpool", "envpool-xla", "probe")
+WORLDS = ("jax", "gymnasium", "gymnax", "envpool", "envpool-xla", "probe")
 
 CLASSICS = {
     "CartPole-v1": "cartpole",
@@ -33,9 +34,9 @@ PROBES = ("one", "observation", "delay", "action", "both", "memory", "continuous
 def make(env: Any) -> Env | HostWorld:
     """The environment that is meant by `env`.
 
-    That is an id, a traceable `Env`, a `HostWorld`, a gymnasium.Env, or a function without
-    arguments that makes any of these. An id without a world takes the fastest world that has it:
-    jax, then gymnasium, then envpool.
+    That is an id, a traceable `Env`, a `HostWorld`, an environment of Gymnasium, old Gym or dm_env,
+    or a function that makes any of these, without arguments or with a `seed`. An id without a world
+    takes the fastest world that has it: jax, then gymnasium, then envpool.
 
     >>> make("CartPole-v1").spec.id
     'jax:CartPole-v1'
@@ -44,16 +45,16 @@ def make(env: Any) -> Env | HostWorld:
         return env
     if isinstance(env, str):
         return _by_id(env)
-    from rondel.envs.gym.worlds import from_factory, from_instance, is_gymnasium
+    from rondel.envs.gym.worlds import call, from_factory, from_instance, is_understood
 
-    if is_gymnasium(env):
+    if is_understood(env):
         return from_instance(env)
     if callable(env):
-        made = env()
+        made = call(env)
         return made if isinstance(made, Env | HostWorld) else from_factory(env, made)
     raise RondelError(
         f"{env!r} is no environment: give an id such as 'CartPole-v1', an Env, a gymnasium.Env, "
-        "or a function without arguments that makes one."
+        "a dm_env.Environment, or a function without arguments that makes one."
     )
 
 
@@ -62,9 +63,10 @@ def names() -> dict[str, list[str]]:
 
     EnvPool's are there if it is installed; its world `envpool-xla` has the same ones.
     """
+    from rondel.envs import gymnax
     from rondel.envs.gym.worlds import registered
 
-    found = {"jax": list(CLASSICS), "gymnasium": registered()}
+    found = {"jax": list(CLASSICS), "gymnasium": registered(), "gymnax": gymnax.registered()}
     if is_installed("envpool"):
         from rondel.envs import envpool
 
@@ -80,7 +82,7 @@ def is_installed(package: str) -> bool:
 def is_ours(env: Env | HostWorld) -> bool:
     """Is it one of the environments that Rondel itself brings?"""
     world, _, name = env.spec.id.partition(":")
-    return (world == "jax" and name in CLASSICS) or (world == "probe" and name in PROBES)
+    return (world == "jax" and split(name)[0] in CLASSICS) or (world == "probe" and name in PROBES)
 
 
 def bare_id(env_id: str) -> str:
@@ -93,8 +95,8 @@ def _by_id(env_id: str) -> Env | HostWorld:
     world, colon, name = env_id.partition(":")
     if not colon or "?" in world:
         world, name = _fastest(env_id), env_id
-    if world == "jax" and name in CLASSICS:
-        return _call(f"rondel.envs.classic.{CLASSICS[name]}", "make")
+    if world == "jax" and split(name)[0] in CLASSICS:
+        return _classic(*split(name))
     if world == "probe" and name in PROBES:
         return _call("rondel.envs.probes", name)
     if world == "gymnasium":
@@ -110,6 +112,11 @@ def _by_id(env_id: str) -> Env | HostWorld:
         from rondel.envs import envpool_xla
 
         return envpool_xla.from_id(name)
+    if world == "gymnax":
+        from rondel.envs import gymnax
+
+        if gymnax.is_registered(name):
+            return gymnax.from_id(name)
     if world in WORLDS:
         raise RondelError(f"There is no environment {env_id!r}.{_near(env_id)}")
     raise RondelError(
@@ -120,16 +127,32 @@ def _by_id(env_id: str) -> Env | HostWorld:
 
 def _fastest(name: str) -> str:
     """The world to take an id from that names none."""
-    if name in CLASSICS:
+    bare, arguments = split(name)
+    if bare in CLASSICS and arguments.keys() <= _arguments(bare):
         return "jax"
     from rondel.envs.gym.worlds import is_registered
 
     if not is_registered(name) and is_installed("envpool"):
         from rondel.envs import envpool
 
-        if name.partition("?")[0] in envpool.registered():
+        if bare in envpool.registered():
             return "envpool"
     return "gymnasium"
+
+
+def _classic(name: str, arguments: dict[str, Any]) -> Env:
+    if unknown := arguments.keys() - _arguments(name):
+        there = ", ".join(sorted(_arguments(name))) or "none"
+        raise RondelError(
+            f"jax:{name} has no argument {', '.join(sorted(unknown))}; there are: {there}."
+        )
+    env: Env = import_module(f"rondel.envs.classic.{CLASSICS[name]}").make(**arguments)
+    return env
+
+
+def _arguments(name: str) -> set[str]:
+    """The arguments that one of our own environments has."""
+    return {"velocities"} if name == "CartPole-v1" else set()
 
 
 def _call(module: str, function: str) -> Env:

@@ -33,11 +33,17 @@ class Physics(NamedTuple):
     angle_speed: Array
 
 
-def make() -> Env:
-    """Two actions (left, right); +1 for each step until the pole falls or 500 steps are done."""
+def make(velocities: bool = True) -> Env:
+    """Two actions (left, right); +1 for each step until the pole falls or 500 steps are done.
+
+    Without `velocities` only x and the angle are seen: how fast they change must be remembered.
+    """
     high = np.array([2 * X_LIMIT, np.inf, 2 * ANGLE_LIMIT, np.inf], np.float32)
-    spec = EnvSpec("jax:CartPole-v1", Box(-high, high), Discrete(2))
-    return episodic(spec, start, move, observe, time_limit=500)
+    if velocities:
+        spec = EnvSpec("jax:CartPole-v1", Box(-high, high), Discrete(2))
+        return episodic(spec, start, move, observe, time_limit=500)
+    spec = EnvSpec("jax:CartPole-v1?velocities=false", Box(-high[::2], high[::2]), Discrete(2))
+    return episodic(spec, start, move, lambda p: observe(p)[:, ::2], time_limit=500)
 
 
 def start(keys: Array) -> Physics:

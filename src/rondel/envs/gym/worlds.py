@@ -1,5 +1,7 @@
 """Where Gymnasium environments come from: a registered id, an instance, or a factory.
 
+Environments of dm_env and of old Gym, which have no ids here, come through `dm` and `old`.
+
 What an environment observes is found by making one and resetting it once: an info with
 "action_mask" makes the observation {"observation": ..., "action_mask": int8 flags}.
 """
@@ -9,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import importlib
+import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias
@@ -17,7 +20,7 @@ import gymnasium
 
 from rondel.envs.arguments import split
 from rondel.envs.errors import EnvError
-from rondel.envs.gym import examine, vector
+from rondel.envs.gym import dm, examine, old, vector
 from rondel.envs.gym.lanes import Lanes
 from rondel.envs.gym.spaces import action_spec, observation_spec, with_mask
 from rondel.errors import RondelError
@@ -45,28 +48,61 @@ def from_id(name: str) -> HostWorld:
 
 
 def from_instance(env: Any) -> HostWorld:
-    """A gymnasium.Env that is there already: it is lent to one lane, and others are copies of it.
+    """An environment that is there already: it is lent to one lane, and others are copies of it.
 
     Whoever made it closes it.
     """
+    env = _adapted(env)
     spec, masked = _look(env, _name(env))
     return HostWorld(spec, partial(_lanes, _Copies(env), spec, masked))
 
 
-def from_factory(factory: Factory, made: Any) -> HostWorld:
+def from_factory(factory: Callable[..., Any], made: Any) -> HostWorld:
     """A function that makes environments, with one that it has made."""
-    if not is_gymnasium(made):
+    if not is_understood(made):
         raise RondelError(
-            f"{factory!r} made a {type(made).__name__}; "
-            "it must make a gymnasium.Env, an Env or a HostWorld."
+            f"{factory!r} made a {type(made).__name__}; it must make a gymnasium.Env, "
+            "a dm_env.Environment, an Env or a HostWorld."
         )
-    spec, masked = _look(made, _name(made))
-    made.close()
-    return HostWorld(spec, partial(_lanes, factory, spec, masked))
+    env = _adapted(made, factory)
+    spec, masked = _look(env, _name(env))
+    env.close()
+    return HostWorld(spec, partial(_lanes, partial(_build, factory), spec, masked))
 
 
-def is_gymnasium(env: Any) -> bool:
-    return isinstance(env, gymnasium.Env)
+def call(factory: Callable[..., Any]) -> Any:
+    """What a factory makes: with a seed if it takes no less, else without arguments."""
+    seed = _seed_of(factory)
+    needed = seed is not None and seed.default is seed.empty
+    return factory(seed=0) if needed else factory()
+
+
+def is_understood(env: Any) -> bool:
+    """Is it an environment of Gymnasium, or one that there is an adapter for?"""
+    return isinstance(env, gymnasium.Env) or dm.is_dm(env) or old.is_old(env)
+
+
+def _adapted(env: Any, factory: Callable[..., Any] | None = None) -> Any:
+    """The environment as a gymnasium.Env; `factory` is what made it."""
+    if isinstance(env, gymnasium.Env):
+        return env
+    if dm.is_dm(env):
+        takes_seed = factory is not None and _seed_of(factory) is not None
+        return dm.DmEnv(env, factory if takes_seed else None)
+    return old.OldEnv(env)
+
+
+def _build(factory: Callable[..., Any]) -> Any:
+    return _adapted(call(factory), factory)
+
+
+def _seed_of(factory: Callable[..., Any]) -> inspect.Parameter | None:
+    """The factory's parameter of the name `seed`, if it has one that can be given by name."""
+    try:
+        found = inspect.signature(factory).parameters.get("seed")
+    except (TypeError, ValueError):  # what is written in C doesn't always say
+        return None
+    return None if found is None or found.kind is found.POSITIONAL_ONLY else found
 
 
 def is_registered(name: str) -> bool:
@@ -136,7 +172,9 @@ def _extra(error: str) -> str:
 
 def _name(env: Any) -> str:
     """Its id if it can be made by one; "own:Class" is for the user to bring again."""
-    return f"gymnasium:{env.spec.id}" if _is_plain(env) else f"own:{type(env.unwrapped).__name__}"
+    if _is_plain(env):
+        return f"gymnasium:{env.spec.id}"
+    return f"own:{type(getattr(env.unwrapped, 'adapted', env.unwrapped)).__name__}"
 
 
 def _is_plain(env: Any) -> bool:

@@ -1,0 +1,205 @@
+"""The adapter for gymnax: each of its environments as a traceable `Env`.
+
+gymnax's own `step` resets within the step that ends an episode, and computes that reset on every
+step. So its `step_env` and `reset_env` are put into `episodic`, which keeps to the timeline of
+`types.Step`. Importing this module imports neither jax nor gymnax, which takes seconds.
+
+Shapes: gymnax's functions are for one lane; they are mapped over b.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rondel.envs.errors import EnvError
+from rondel.errors import RondelError
+from rondel.spaces import Box, Discrete, MultiBinary, Space
+from rondel.types import Array, Env, EnvSpec, Tree
+
+INSTALL = 'pip install "rondel[gymnax]"'
+
+BUILT_IN = (
+    "CartPole-v1 Pendulum-v1 Acrobot-v1 MountainCar-v0 MountainCarContinuous-v0 "
+    "Asterix-MinAtar Breakout-MinAtar Freeway-MinAtar Seaquest-MinAtar SpaceInvaders-MinAtar "
+    "Catch-bsuite DeepSea-bsuite MemoryChain-bsuite UmbrellaChain-bsuite DiscountingChain-bsuite "
+    "MNISTBandit-bsuite SimpleBandit-bsuite FourRooms-misc MetaMaze-misc PointRobot-misc "
+    "BernoulliBandit-misc GaussianBandit-misc Reacher-misc Swimmer-misc Pong-misc FrozenLake-misc"
+).split()
+"""What gymnax 1.0.1 brings, written down here so that listing it does not import it."""
+
+WRONG_BOUNDS = ("MemoryChain-bsuite", "GaussianBandit-misc", "MetaMaze-misc")
+"""Those that show numbers outside of their space; such observations count as unbounded here."""
+
+
+class Play(NamedTuple):
+    """Where a game stands in each of b lanes."""
+
+    state: Tree  # [b, ...]: gymnax's own
+    obs: Tree  # [b, ...]: kept, since not all of gymnax's observations follow from the state
+    key: Array  # [b, 2] uint32: the episode's randomness
+    moves: Array  # [b] uint32: steps of the episode, each with a key of its own
+
+
+def from_id(name: str) -> Env:
+    """The environment that gymnax calls `name`, with its default parameters.
+
+    >>> from_id("Breakout-MinAtar").spec.id
+    'gymnax:Breakout-MinAtar'
+    """
+    import gymnax
+
+    try:
+        task, params = gymnax.make(name)
+    except Exception as error:
+        raise EnvError(f"gymnax:{name} can't be made: {type(error).__name__}: {error}") from error
+    if not hasattr(task, "is_truncated"):
+        raise RondelError(
+            f"gymnax:{name} does not tell time limits from ends (is_truncated), as gymnax does "
+            f"since 1.0.1: {INSTALL}."
+        )
+    env = from_task(task, params, f"gymnax:{name}")
+    if name in WRONG_BOUNDS:
+        endless = np.full(env.spec.observation.shape, np.inf, np.float32)
+        env = env._replace(spec=env.spec._replace(observation=Box(-endless, endless)))
+    return env
+
+
+def is_registered(name: str) -> bool:
+    """Whether gymnax has the id."""
+    if find_spec("gymnax") is None:
+        raise RondelError(f"gymnax:{name} needs the package gymnax: {INSTALL}.")
+    import gymnax
+
+    return name in gymnax.registered_envs
+
+
+def registered() -> list[str]:
+    """All ids that gymnax has by now; none if it is not installed."""
+    if "gymnax" in sys.modules:
+        return list(sys.modules["gymnax"].registered_envs)
+    return list(BUILT_IN) if find_spec("gymnax") else []
+
+
+def from_task(task: Any, params: Any, env_id: str) -> Env:
+    """An environment out of any gymnax.environments.environment.Environment and its parameters.
+
+    `env_id` is what the environment is called: "gymnax:Breakout-MinAtar", "mine:maze".
+    """
+    import jax
+    import jax.numpy as jnp
+
+    from rondel.envs.episodic import episodic
+    from rondel.ops.random import IMPLEMENTATION, fold
+
+    # what it really shows and keeps; some of gymnax's spaces say int32 where it shows floats
+    any_key = jax.eval_shape(lambda: jax.random.key(0, impl=IMPLEMENTATION))
+    shown, kept = jax.eval_shape(lambda key: task.reset_env(key, params), any_key)
+    spec = EnvSpec(
+        env_id,
+        observation=observation_spec(task.observation_space(params), shown, env_id),
+        action=action_spec(task.action_space(params), env_id),
+    )
+
+    def one_start(key: Array) -> Tree:
+        with jax.numpy_rank_promotion("allow"):  # whatever the user asks of their own code
+            obs, state = task.reset_env(key, params)
+        return _as(kept, state), _as_seen(spec.observation, obs)
+
+    def one_move(key: Array, state: Tree, action: Array) -> Tree:
+        with jax.numpy_rank_promotion("allow"):
+            obs, state, reward, terminated, _ = task.step_env(key, state, action, params)
+        obs, state = _as_seen(spec.observation, obs), _as(kept, state)
+        return state, obs, jnp.asarray(reward, jnp.float32), jnp.asarray(terminated, bool)
+
+    def start(keys: Array) -> Play:
+        moves = jnp.zeros(keys.shape, jnp.uint32)
+        state, obs = jax.vmap(one_start)(fold(keys, moves))
+        return Play(state, obs, jax.random.key_data(keys), moves)
+
+    def move(play: Play, action: Array) -> tuple[Play, Array, Array]:
+        moves = play.moves + 1
+        keys = fold(jax.random.wrap_key_data(play.key, impl=IMPLEMENTATION), moves)
+        state, obs, reward, terminated = jax.vmap(one_move)(keys, play.state, action)
+        return Play(state, obs, play.key, moves), reward, terminated
+
+    def cut_off(play: Play) -> Array:
+        return jax.vmap(lambda state: jnp.asarray(task.is_truncated(state, params), bool))(
+            play.state
+        )
+
+    return episodic(spec, start, move, observe=lambda play: play.obs, cut_off=cut_off)
+
+
+def observation_spec(space: Any, shown: Tree, env_id: str) -> Space:
+    """What observations of a gymnax space are inside Rondel; `shown` has their shapes and dtypes.
+
+    The bounds are the space's, the dtype is that of what is shown; flags are int8.
+    """
+    kind = type(space).__name__
+    if kind == "Dict":
+        return {
+            name: observation_spec(part, _part(shown, name), env_id)
+            for name, part in space.spaces.items()
+        }
+    if kind == "Tuple":
+        parts = zip(space.spaces, shown, strict=True)
+        return tuple(observation_spec(part, one, env_id) for part, one in parts)
+    if kind == "Discrete":
+        return Discrete(int(space.n))
+    if kind == "Box" and shown.dtype == bool:
+        return MultiBinary(tuple(shown.shape))
+    if kind == "Box":
+        return _box(space, tuple(shown.shape), shown.dtype.name)
+    raise _refusal(env_id, "observes", space, "Box, Discrete, and Dict or Tuple of these")
+
+
+def action_spec(space: Any, env_id: str) -> Space:
+    """What actions of a gymnax space are inside Rondel."""
+    kind = type(space).__name__
+    if kind == "Discrete":
+        return Discrete(int(space.n))
+    if kind == "Box":
+        return _box(space, tuple(space.shape), np.dtype(space.dtype).name)
+    raise _refusal(env_id, "acts in", space, "Discrete and Box")
+
+
+def _refusal(env_id: str, verb: str, space: Any, supported: str) -> RondelError:
+    return RondelError(
+        f"{env_id} {verb} a {type(space).__name__} space ({space}); supported are {supported}. "
+        "Write your own start, move and observe around it, for rondel.envs.episodic."
+    )
+
+
+def _box(space: Any, shape: tuple[int, ...], dtype: str) -> Box:
+    low, high = (
+        np.broadcast_to(np.asarray(b), shape).astype(dtype) for b in (space.low, space.high)
+    )
+    return Box(low, high, dtype)
+
+
+def _part(tree: Tree, name: str) -> Tree:
+    """A named part of an observation, which gymnax lets be a dict or a record."""
+    return tree[name] if isinstance(tree, dict) else getattr(tree, name)
+
+
+def _as_seen(space: Space, obs: Tree) -> Tree:
+    """An observation as the tree and in the dtypes that `space` says."""
+    import jax.numpy as jnp
+
+    if isinstance(space, dict):
+        return {name: _as_seen(part, _part(obs, name)) for name, part in space.items()}
+    if isinstance(space, tuple):
+        return tuple(_as_seen(part, one) for part, one in zip(space, obs, strict=True))
+    return jnp.asarray(obs, space.dtype)
+
+
+def _as(like: Tree, tree: Tree) -> Tree:
+    """The tree in the dtypes of `like`: gymnax mixes Python's numbers with arrays in its states."""
+    import jax
+    import jax.numpy as jnp
+
+    return jax.tree.map(lambda one, x: jnp.asarray(x, one.dtype), like, tree)

@@ -53,7 +53,11 @@ def assign(levels: Levels, leaf: Array, weight: Array) -> Levels:
 
     A leaf of 0 stays 0: what must not be drawn is not brought back by a late word about it.
     """
-    weight = jnp.where(levels[0][leaf] > 0.0, weight, 0.0)
+    return put(levels, leaf, jnp.where(levels[0][leaf] > 0.0, weight, 0.0))
+
+
+def put(levels: Levels, leaf: Array, weight: Array) -> Levels:
+    """The same, whatever the leaves were."""
     # set, then max: the same whatever order a device scatters duplicates in
     done = [levels[0].at[leaf].set(weight).at[leaf].max(weight)]
     node = leaf

@@ -1,0 +1,188 @@
+"""The memory of recurrent off-policy algorithms: stretches of time, with what was remembered there.
+
+Shapes: b lanes; a round adds T rows per lane; the ring keeps C rows per lane, C a multiple of T.
+Sequences are L rows long and begin at every S-th row, S dividing both T and L, so neighbours share
+L - S rows: a row is stored once all the same. The state of a recurrent network is kept before each
+beginning. What a learner does with it (burn-in: running over the first rows only to bring that
+state up to date) is its own affair.
+
+Kapturowski et al., Recurrent Experience Replay in Distributed Reinforcement Learning, ICLR 2019.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from rondel.errors import RondelError
+from rondel.memory import priorities
+from rondel.memory.replay import EPSILON
+from rondel.ops import random
+from rondel.types import Memory
+
+if TYPE_CHECKING:
+    from rondel.types import Array, Tree
+
+Place: TypeAlias = "tuple[Array, Array]"  # lane, and which of its beginnings; a draw's ticket
+
+
+class Stretch(NamedTuple):
+    """What a round adds, lane by lane."""
+
+    rows: Tree  # [b, T, ...]: a record whose `first` and `valid` say where episodes begin and end
+    carry: Tree  # [b, T / S, ...]: what was remembered before every S-th row
+    # [b, T / S]: first guess of the absolute error of the sequences that this round completes; the
+    # k-th of them ends with row (k + 1) S - 1. Without `exponent` it is not looked at.
+    priority: Array | None = None
+
+
+class SequenceBatch(NamedTuple):
+    """What a draw gives: n sequences."""
+
+    rows: Tree  # [n, L, ...]
+    carry: Tree  # [n, ...]: before the first row
+    ratio: Array  # [n]: N * P(i); ratio**-beta is the importance weight
+
+
+class Sequences(NamedTuple):
+    """The newest rounds."""
+
+    rows: Tree  # [b, C, ...]
+    carry: Tree  # [b, C / S, ...]
+    levels: priorities.Levels  # of a tree; beginning i of a lane is leaf i * b + lane
+    head: Array  # () int32: the row that the next round is written at
+    filled: Array  # () int32: rows written so far, at most C
+    slots: Array  # [n] int32, 0 .. n - 1: the sequences of a draw
+
+
+def sequences(
+    capacity: int,
+    batch: int,
+    draws: int,
+    length: int,
+    stride: int,
+    exponent: float | None = None,
+    warmup_rounds: int = 0,
+) -> Memory:
+    """The newest `capacity` rows (rounded up to whole rounds), drawn in sequences of `length`.
+
+    Items are `Stretch`, batches `SequenceBatch` of batch / shards sequences. With an `exponent`
+    those with a greater error come more often, as in `replay.prioritised`; else all are alike.
+    Feedback is [n], an error per sequence.
+    """
+    if length % stride:
+        raise RondelError(
+            f"sequences of {length} rows can't begin at every {stride} rows: a divisor of the "
+            "length would work."
+        )
+    parts = length // stride  # beginnings per sequence
+
+    def weigh(error: Array) -> Array:
+        return (jnp.abs(error) + EPSILON) ** (exponent or 0.0)
+
+    def init(items_like: Stretch, shards: int) -> Sequences:
+        lanes, added = jax.tree.leaves(items_like.rows)[0].shape[:2]
+        size = -(-capacity // (shards * lanes * added)) * added
+        _check(added, size, batch, shards, length, stride)
+
+        def zeros(rows: int, tree: Tree) -> Tree:
+            return jax.tree.map(lambda x: jnp.zeros((lanes, rows, *x.shape[2:]), x.dtype), tree)
+
+        return Sequences(
+            rows=zeros(size, items_like.rows),
+            carry=zeros(size // stride, items_like.carry),
+            levels=priorities.empty(lanes * size // stride),
+            head=jnp.zeros((), jnp.int32),  # each its own buffer: a buffer is donated once
+            filled=jnp.zeros((), jnp.int32),
+            slots=jnp.arange(batch // shards, dtype=jnp.int32),
+        )
+
+    def add(memory: Sequences, items: Stretch, key: Array) -> Sequences:
+        del key
+        lanes, added = items.rows.valid.shape
+        size = memory.rows.valid.shape[1]
+
+        def put(stored: Array, new: Array, at: Array) -> Array:
+            return lax.dynamic_update_slice(stored, new, (0, at, *[0] * (new.ndim - 2)))
+
+        # a lane that was started anew: its last row does not lead to this round's first one
+        before = (memory.head - 1) % size
+        goes_on = memory.rows.valid[:, before] & ~items.rows.first[:, 0]
+        rows = memory.rows._replace(valid=memory.rows.valid.at[:, before].set(goes_on))
+        rows = jax.tree.map(lambda s, n: put(s, n, memory.head), rows, items.rows)
+        slot = memory.head // stride
+        carry = jax.tree.map(lambda s, n: put(s, n, slot), memory.carry, items.carry)
+        return memory._replace(
+            rows=rows,
+            carry=carry,
+            levels=_weigh_anew(memory, items, lanes, added, size),
+            head=(memory.head + added) % size,
+            filled=jnp.minimum(memory.filled + added, size),
+        )
+
+    def _weigh_anew(
+        memory: Sequences, items: Stretch, lanes: int, added: int, size: int
+    ) -> priorities.Levels:
+        """Sequences that are whole now can be drawn; those that lost rows can't any more."""
+        ended, slot = added // stride, memory.head // stride
+        error = items.priority if exponent is not None else jnp.ones((lanes, ended))
+        if error is None:
+            raise RondelError("prioritised sequences need items with a `priority`; 1 will do.")
+        nth = jnp.arange(ended + parts - 1, dtype=jnp.int32)  # from the first that is whole now
+        whole = (nth < ended) & (memory.filled + (nth + 1) * stride >= length)
+        weight = jnp.pad(weigh(error), ((0, 0), (0, parts - 1)))
+        weight = jnp.where(whole[None], weight, 0.0)
+        place = (slot + 1 - parts + nth) % (size // stride)
+        leaf = place[None] * lanes + jnp.arange(lanes, dtype=jnp.int32)[:, None]
+        return priorities.put(memory.levels, leaf.reshape(-1), weight.reshape(-1))
+
+    def draw(memory: Sequences, key: Array, j: Array) -> tuple[SequenceBatch, Place]:
+        del j
+        lanes, size = memory.rows.valid.shape
+        total = priorities.total(memory.levels)
+        part = (memory.slots + random.uniform(key, memory.slots.size)) / memory.slots.size
+        leaf, weight = priorities.find(memory.levels, part * total)
+        stored = lanes * jnp.maximum((memory.filled - length) // stride + 1, 0)
+        ratio = jnp.where(weight > 0.0, weight * (stored / total), 1.0)
+        lane, start = place = leaf % lanes, leaf // lanes
+        row = (start[:, None] * stride + jnp.arange(length, dtype=jnp.int32)[None]) % size
+
+        def take(x: Array) -> Array:
+            return x.at[lane[:, None], row].get(mode="promise_in_bounds")
+
+        rows = jax.tree.map(take, memory.rows)
+        rows = rows._replace(valid=rows.valid & (weight > 0.0)[:, None])
+        carry = jax.tree.map(
+            lambda x: x.at[lane, start].get(mode="promise_in_bounds"), memory.carry
+        )
+        return SequenceBatch(rows, carry, ratio), place
+
+    def rank(memory: Sequences, ticket: Place, feedback: Array) -> Sequences:
+        if exponent is None:
+            return memory
+        lane, start = ticket
+        leaf = start * memory.rows.valid.shape[0] + lane
+        return memory._replace(levels=priorities.assign(memory.levels, leaf, weigh(feedback)))
+
+    return Memory(init, add, draw, rank, draws, warmup_rounds)
+
+
+def _check(added: int, size: int, batch: int, shards: int, length: int, stride: int) -> None:
+    if batch % shards:
+        raise RondelError(
+            f"a batch of {batch} sequences can't be drawn in equal parts from {shards} shards of "
+            f"memory; {batch // shards * shards or shards} or {(batch // shards + 1) * shards} can."
+        )
+    if added % stride:
+        raise RondelError(
+            f"a round of {added} steps can't be cut every {stride} steps: a rollout of "
+            f"{-(-added // stride) * stride} would work."
+        )
+    if size < length + added:
+        raise RondelError(
+            f"the replay capacity is too small: {size} steps for each lane, but sequences are "
+            f"{length} steps long and a round adds {added}; room for {length + added} is needed."
+        )

@@ -2,7 +2,9 @@
 
 Schulman et al., Proximal Policy Optimization Algorithms, arXiv 1707.06347; advantages after
 Schulman et al., High-Dimensional Continuous Control Using Generalized Advantage Estimation, arXiv
-1506.02438. Two separate perceptrons for policy and value; rows of a minibatch are [n, ...].
+1506.02438. Policy and value are two perceptrons; behind an image, a memory or a network of the
+user's own they share all but their last layers. Rows of a minibatch are [n, ...]; with a memory a
+row is a sequence [L, ...].
 """
 
 from __future__ import annotations
@@ -15,11 +17,11 @@ import jax.numpy as jnp
 import optax
 
 from rondel import nets, ops
-from rondel.errors import at_least, from_zero_to_one
+from rondel.errors import RondelError, at_least, from_zero_to_one
 from rondel.memory.rollout import rollout
 from rondel.ops import distributions
 from rondel.spaces import Box
-from rondel.types import Algorithm, Array, EnvSpec, Trajectory, Tree
+from rondel.types import Algorithm, Array, EnvSpec, Network, Trajectory, Tree
 
 FAMILY = "on-policy"
 ACTIONS = "discrete, continuous"
@@ -47,10 +49,15 @@ class Config:
     max_grad_norm: float = 0.5  # gradients beyond this norm are scaled down to it
     target_kl: float | None = None  # skip the rest of a round's steps once beyond 1.5 times this
     hidden: tuple[int, ...] = (64, 64)  # widths of the hidden layers
+    network: str = "auto"  # auto, mlp, nature, impala, minatar, or your own as module:function
+    memory: str = "none"  # what it remembers an episode with: none, gru, lstm
+    memory_size: int = 128  # width of that
+    sequence: int = 16  # steps that are learned from in one piece, where there is a memory
 
     def __post_init__(self) -> None:
         at_least(1, rollout=self.rollout, epochs=self.epochs, minibatches=self.minibatches)
         at_least(1, hidden=min(self.hidden, default=1), anneal_steps=self.anneal_steps)
+        at_least(1, memory_size=self.memory_size, sequence=self.sequence)
         at_least(0, learning_rate=self.learning_rate, clip=self.clip)
         from_zero_to_one(discount=self.discount, gae_lambda=self.gae_lambda)
 
@@ -63,7 +70,10 @@ class State(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Items [b, T, ...] on their way to memory, minibatches [n, ...] when they come back."""
+    """Items [b, T, ...] on their way to memory, minibatches [n, ...] when they come back.
+
+    With a memory: items [b, T / L, L, ...], minibatches [n, L, ...].
+    """
 
     obs: Tree
     action: Array
@@ -71,6 +81,8 @@ class Rows(NamedTuple):
     value: Array  # of obs, as the acting weights saw it
     advantage: Array
     valid: Array
+    first: Array | None = None  # where episodes begin; only with a memory, as the next one
+    carry: Tree = ()  # [b, T / L, ...]: what was remembered before each sequence
 
 
 def clipped_surrogate(ratio: Array, advantage: Array, clip: float) -> Array:
@@ -87,39 +99,65 @@ def value_loss(value: Array, old_value: Array, target: Array, clip: float | None
     return jnp.maximum(loss, 0.5 * (near - target) ** 2)
 
 
-def make(config: Config, spec: EnvSpec) -> Algorithm:
-    """PPO for an environment with discrete or continuous actions."""
+def network_for(
+    config: Config, spec: EnvSpec, outputs: int, own: Network | None = None
+) -> nets.ActorCritic:
+    """Two perceptrons where nothing asks for more."""
+    kind = config.network if own is None else "own"
+    if config.memory == "none" and kind == "auto" and not nets.sees_images(spec.observation):
+        kind = "mlp"
+    if config.memory == "none" and kind == "mlp":
+        policy = nets.mlp(spec.observation, config.hidden, outputs, last_scale=0.01)
+        return nets.separate(policy, nets.mlp(spec.observation, config.hidden, 1))
+    if own is None:
+        torso, width = nets.torso(kind, spec.observation, config.hidden)
+    else:
+        torso, width = nets.own_torso(own, spec.observation)
+    memory = None
+    if config.memory != "none":
+        memory = nets.cell(config.memory, width, config.memory_size)
+        if config.rollout % config.sequence:
+            fits = [n for n in range(1, config.rollout + 1) if config.rollout % n == 0]
+            raise RondelError(
+                f"sequence={config.sequence} doesn't divide rollout={config.rollout}: "
+                f"{', '.join(map(str, fits))} would."
+            )
+    return nets.shared(torso, width, outputs, memory)
+
+
+def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
+    """PPO for an environment with discrete or continuous actions.
+
+    `network` is one of the user's own, from observations to features.
+    """
     dist = distributions.for_space(spec.action)
     continuous = isinstance(spec.action, Box)
     outputs = dist.size // 2 if continuous else dist.size
-    policy = nets.mlp(spec.observation, config.hidden, outputs, last_scale=0.01)
-    critic = nets.mlp(spec.observation, config.hidden, 1)
+    model = network_for(config, spec, outputs, network)
+    whole = model.recurrent or network is not None
+    chunk = None if whole else nets.chunk_of(config.network, spec.observation)
     clip_norm = optax.clip_by_global_norm(config.max_grad_norm)
     optimiser = optax.flatten(optax.chain(clip_norm, optax.scale_by_adam(eps=1e-5)))
 
     def init(key: Array) -> State:
-        k_policy, k_critic = jax.random.split(key)
-        params = {"policy": policy.init(k_policy), "critic": critic.init(k_critic)}
+        params = model.init(key)
         if continuous:
             params["log_std"] = jnp.zeros(outputs)
         return State(params, optimiser.init(params), jnp.int32(0), jnp.bool_(False))
 
-    def pi(params: Tree, obs: Tree) -> Array:
-        out = policy.apply(params["policy"], obs)
+    def pi(params: Tree, out: Array, obs: Tree) -> Array:
         if continuous:
             return jnp.concatenate([out, jnp.broadcast_to(params["log_std"], out.shape)], -1)
         return distributions.masked(out, nets.mask_of(obs))
 
-    def value_of(params: Tree, obs: Tree) -> Array:
-        return critic.apply(params["critic"], obs)[..., 0]
-
     def act(params: Tree, carry: Tree, obs: Tree, keys: Array, explore: bool) -> Tree:
-        out = pi(params, obs)
+        carry, judged = model.step(params, carry, obs)
+        out = pi(params, judged.policy, obs)
         action = dist.sample(out, keys) if explore else dist.mode(out)
         return action, carry, dist.log_prob(out, action)
 
     def prepare(params: Tree, tr: Trajectory) -> tuple[Rows, Array]:
-        value = value_of(params, tr.obs)
+        (_, value), carries = model.unroll(params, tr.carry, tr.obs, tr.first)
         advantage = ops.gae(
             tr.reward,
             value,
@@ -131,7 +169,16 @@ def make(config: Config, spec: EnvSpec) -> Algorithm:
         )
         obs = jax.tree.map(lambda x: x[:-1], tr.obs)
         rows = Rows(obs, tr.action, tr.extras, value[:-1], advantage, tr.valid)
-        return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), rows), tr.valid.sum(0)
+        if model.recurrent:
+            rows = rows._replace(first=tr.first[:-1])
+        rows = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), rows)
+        if model.recurrent:
+            starts = jax.tree.map(lambda x: jnp.swapaxes(x[: -1 : config.sequence], 0, 1), carries)
+            rows = jax.tree.map(in_sequences, rows)._replace(carry=starts)
+        return rows, tr.valid.sum(0)
+
+    def in_sequences(x: Array) -> Array:
+        return x.reshape(x.shape[0], -1, config.sequence, *x.shape[2:])
 
     def absorb(state: State, steps: Array) -> State:
         horizon = config.anneal_steps or 0
@@ -139,20 +186,21 @@ def make(config: Config, spec: EnvSpec) -> Algorithm:
             steps=jnp.minimum(state.steps + steps.sum(), horizon), stopped=jnp.bool_(False)
         )
 
-    def loss(params: Tree, rows: Rows) -> tuple[Array, dict[str, Array]]:
-        out = pi(params, rows.obs)
+    def loss(params: Tree, weighed: tuple[Rows, Array]) -> tuple[Array, dict[str, Array]]:
+        rows, advantage = weighed
+        carry, rows = rows.carry, rows._replace(carry=())
+        if model.recurrent:
+            rows, advantage = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), (rows, advantage))
+        (out, values), _ = model.unroll(params, carry, rows.obs, rows.first)
+        out = pi(params, out, rows.obs)
         log_ratio = dist.log_prob(out, rows.action) - rows.log_prob
         ratio = jnp.exp(log_ratio)
-        advantage = rows.advantage
-        if config.normalise_advantage:
-            advantage = ops.standardise(advantage, rows.valid)
 
         def mean(x: Array) -> Array:
             return ops.masked_mean(x, rows.valid)
 
         policy_loss = -mean(clipped_surrogate(ratio, advantage, config.clip))
         target = rows.value + rows.advantage
-        values = value_of(params, rows.obs)
         critic_loss = mean(value_loss(values, rows.value, target, config.value_clip))
         entropy = mean(dist.entropy(out))
         total = policy_loss + config.value_cost * critic_loss - config.entropy_cost * entropy
@@ -166,7 +214,13 @@ def make(config: Config, spec: EnvSpec) -> Algorithm:
 
     def gradient(params: Tree, rows: Rows, key: Array) -> Tree:
         del key
-        grads, metrics = jax.grad(loss, has_aux=True)(params, rows)
+        advantage = rows.advantage
+        if config.normalise_advantage:
+            advantage = ops.standardise(advantage, rows.valid)
+        if chunk is None:
+            grads, metrics = jax.grad(loss, has_aux=True)(params, (rows, advantage))
+        else:
+            grads, metrics = ops.mean_grad(loss, chunk)(params, (rows, advantage), rows.valid)
         metrics["grad_norm"] = optax.tree.norm(grads)
         return (grads, metrics["kl"]), rows.valid.sum().astype(jnp.float32), (), metrics
 
@@ -194,7 +248,10 @@ def make(config: Config, spec: EnvSpec) -> Algorithm:
         update=update,
         act=act,
         prepare=prepare,
-        memory=rollout(config.epochs, config.minibatches),
+        carry=lambda lane: model.carry(lane.shape[0]),
+        memory=rollout(
+            config.epochs, config.minibatches, None if model.recurrent else spec.observation
+        ),
         rollout=config.rollout,
         max_lag=MAX_LAG,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
@@ -70,15 +71,26 @@ def dueling_mlp(
     return Network(init, apply)
 
 
-def layers(key: Array, sizes: Sequence[int], last_scale: float) -> Tree:
+def layers(key: Array, sizes: Sequence[int], last_scale: float) -> list[Tree]:
     """Parameters of the layers between `sizes`, the first entry being the input's."""
     gains = [2.0**0.5] * (len(sizes) - 2) + [last_scale]
-    shapes = list(pairwise(sizes))
-    ends = np.cumsum([a * b for a, b in shapes])
+    return orthogonal(key, list(pairwise(sizes)), gains)
+
+
+def orthogonal(key: Array, shapes: Sequence[tuple[int, ...]], gains: Sequence[float]) -> list[Tree]:
+    """Layers with weights of `shapes` [..., outputs], orthogonal but for their gains; no bias.
+
+    All axes but the last are inputs: a kernel [rows, columns, inputs, outputs] begins as a matrix
+    of rows * columns * inputs by outputs.
+    """
+    ends = np.cumsum([math.prod(shape) for shape in shapes])
     # all numbers in one draw: each draw costs compilation time
     parts = jnp.split(random.normal(key, int(ends[-1])), [int(e) for e in ends[:-1]])
     return [
-        {"w": gain * _orthogonal(part.reshape(shape)), "b": jnp.zeros(shape[1])}
+        {
+            "w": gain * _orthogonal(part.reshape(-1, shape[-1])).reshape(shape),
+            "b": jnp.zeros(shape[-1]),
+        }
         for gain, part, shape in zip(gains, parts, shapes, strict=True)
     ]
 

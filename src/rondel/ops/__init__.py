@@ -1,7 +1,18 @@
 """Pure maths on arrays."""
 
 from rondel.ops import random
+from rondel.ops.chunks import chunked, mean_grad
 from rondel.ops.masks import masked_mean, standardise
 from rondel.ops.returns import gae, n_step
+from rondel.ops.unroll import unroll
 
-__all__ = ["gae", "masked_mean", "n_step", "random", "standardise"]
+__all__ = [
+    "chunked",
+    "gae",
+    "masked_mean",
+    "mean_grad",
+    "n_step",
+    "random",
+    "standardise",
+    "unroll",
+]

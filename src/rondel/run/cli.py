@@ -59,6 +59,7 @@ class Resume:
     path: tyro.conf.Positional[str]  # the folder of a run, or one of its checkpoints
     steps: int | None = None  # the new total of environment steps; by default that of the run
     env: str | None = None  # the environment's id, where it is in a module of your own
+    network: str | None = None  # module:function, where the run has a network of your own
     until_return: float | None = None  # stop when the last 100 episodes reach this mean return
     plan: str | None = None  # another plan to go on with; by default that of the run, as below
     lag: int | None = None  # rounds that the acting weights may be behind
@@ -75,6 +76,7 @@ class Eval:
     path: tyro.conf.Positional[str]  # the folder of a run, or one of its checkpoints
     episodes: int = 100  # how many to play
     env: str | None = None  # another environment to play in, or the one of your own again
+    network: str | None = None  # module:function, where the run has a network of your own
     seed: int = 0  # where the environments' randomness comes from
     json: bool = False  # print the result as one JSON object on the last line
 
@@ -158,7 +160,11 @@ def _resume(argv: list[str]) -> None:
 def _eval(argv: list[str]) -> None:
     request = _parse(Eval, argv, "eval")
     played = rondel.evaluate(
-        request.path, episodes=request.episodes, seed=request.seed, env=request.env
+        request.path,
+        episodes=request.episodes,
+        seed=request.seed,
+        env=request.env,
+        network=request.network,
     )
     _say(
         {

@@ -14,6 +14,7 @@ from rondel import algorithms, spaces
 from rondel.envs import WORLDS, bare_id
 from rondel.errors import RondelError
 from rondel.plan import parse
+from rondel.run.networks import is_own
 from rondel.run.setup import Setup, prepare
 
 
@@ -66,7 +67,12 @@ PLACING = ("plan", "lag", "free", "on", "resources", "address", "deadline")
 
 
 def setup_from(
-    meta: dict[str, Any], algorithm: Any, env: Any, config: Any, placing: dict[str, Any]
+    meta: dict[str, Any],
+    algorithm: Any,
+    env: Any,
+    config: Any,
+    network: Any,
+    placing: dict[str, Any],
 ) -> Setup:
     """The setup that `describe` told of. The user's own parts have to be brought again.
 
@@ -95,6 +101,14 @@ def setup_from(
         )
     if config is None and meta["config"] is not None:
         fields |= meta["config"]
+        # a file from a stranger must not say what is imported
+        if network is None and is_own(str(fields.get("network", ""))):
+            raise RondelError(
+                f"This run has a network of your own, {fields['network']!r}: bring it again, with "
+                "network=… in Python or --network on the command line."
+            )
+    if network is not None:
+        fields["network"] = network
     if env is None and not can_be_made(meta["env"]):
         raise RondelError(
             f"This run was made in an environment of your own, {meta['env']!r}: bring it again, "

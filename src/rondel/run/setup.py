@@ -28,6 +28,7 @@ from rondel.plan.pieces import write
 from rondel.plan.pointing import listed, nearest, pointed
 from rondel.plan.resources import resources_for
 from rondel.plan.rules import first_fault
+from rondel.run import networks
 from rondel.run.fields import with_fields
 from rondel.types import Algorithm, Env, EnvSpec, HostWorld, Tree
 
@@ -84,7 +85,10 @@ def prepare(
         algorithm = algorithms.find(algorithm)
     world = make(env)
     name, build = _named(algorithm)
-    fields, chosen = fields or {}, {}
+    fields, chosen = dict(fields or {}), {}
+    brought = fields.get("network")
+    if brought is not None and not isinstance(brought, str):
+        fields["network"] = networks.name_of(brought)
     if config is None:
         config = _default_config(algorithm)
         chosen = tuned_for(name, world.spec.id) if tuned else {}
@@ -101,7 +105,7 @@ def prepare(
         )
     _check_env(world)
     spec = world.spec._replace(lanes=options.lanes)
-    built = build(config, spec)
+    built = _built(build, config, spec, brought)
     if not isinstance(built, Algorithm):
         raise RondelError(
             f"{name}'s make returned a {type(built).__name__}; it must return an Algorithm."
@@ -130,6 +134,16 @@ def prepare(
     _check_copies(task, plan, options.on)
     told = {k: v for k, v in chosen.items() if k not in fields}
     return Setup(name, config, options, told, task, plan)
+
+
+def _built(build: Any, config: Any, spec: EnvSpec, brought: Any) -> Any:
+    """The algorithm, with the user's own network where there is one."""
+    kind = getattr(config, "network", "")
+    if not networks.is_own(kind):
+        return build(config, spec)
+    if brought is None or isinstance(brought, str):
+        brought = networks.imported(kind)
+    return build(config, spec, network=networks.as_network(brought, spec.observation))
 
 
 class Shard(NamedTuple):

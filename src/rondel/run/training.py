@@ -120,6 +120,7 @@ def resume(
     algorithm: Any = None,
     env: Any = None,
     config: Any = None,
+    network: Any = None,
     callbacks: Sequence[Callback] | Callback = (),
     display: Display | None = None,
     eval_episodes: int = 100,
@@ -127,14 +128,14 @@ def resume(
 ) -> Run:
     """Go on with a run from its newest checkpoint, or from the one given; `steps` is the new total.
 
-    An algorithm or environment of your own has to be brought again. `placing` says where it goes
-    on, if not as before: plan, lag, free, on, resources, address, deadline.
+    An algorithm, environment or network of your own has to be brought again. `placing` says where
+    it goes on, if not as before: plan, lag, free, on, resources, address, deadline.
     """
     began = time.monotonic()
     at_least(0, eval_episodes=eval_episodes)
     meta = checkpoint.read_meta(checkpoint.find(Path(path)))
     placing = {"on": meta.get("options", {}).get("on")} | placing
-    run = load(path, algorithm=algorithm, env=env, config=config, **placing)
+    run = load(path, algorithm=algorithm, env=env, config=config, network=network, **placing)
     total = run.limits.steps if steps is None else steps
     goal = run.limits.until_return if until_return is None else until_return
     run.limits = Limits(total, goal)
@@ -155,6 +156,7 @@ def load(
     algorithm: Any = None,
     env: Any = None,
     config: Any = None,
+    network: Any = None,
     **placing: Any,
 ) -> Run:
     """A run as its newest checkpoint, or the one given, has it: to ask, evaluate or go on with.
@@ -167,7 +169,7 @@ def load(
     meta = checkpoint.read_meta(found)
     here = machine.settle()
     try:
-        setup = folder.setup_from(meta, algorithm, env, config, placing)
+        setup = folder.setup_from(meta, algorithm, env, config, network, placing)
         goal = float("inf") if meta["until_return"] is None else meta["until_return"]
     except KeyError as missing:
         raise checkpoint.CheckpointError(f"{found} doesn't say its {missing}.") from None
@@ -190,10 +192,11 @@ def evaluate(
     seed: int = 0,
     algorithm: Any = None,
     config: Any = None,
+    network: Any = None,
 ) -> Evaluation:
     """Greedy episodes in fresh environments, of a run, a policy, or what a folder holds.
 
-    An algorithm or environment of your own has to be brought again for a folder.
+    An algorithm, environment or network of your own has to be brought again for a folder.
 
     >>> rondel.evaluate(run, episodes=100).mean
     """
@@ -202,7 +205,7 @@ def evaluate(
     if not isinstance(what, Run | Policy):
         own = not folder.can_be_made(checkpoint.read_meta(checkpoint.find(Path(what)))["env"])
         bring = env if own else None  # a run of ours can be tried in any environment
-        with load(what, algorithm=algorithm, env=bring, config=config) as run:
+        with load(what, algorithm=algorithm, env=bring, config=config, network=network) as run:
             return evaluate(run, env, episodes=episodes, seed=seed)
     policy = what.policy if isinstance(what, Run) else what
     if env is None and isinstance(what, Run):

@@ -1,0 +1,104 @@
+"""A policy and a value of the same observations, with or without memory.
+
+Shapes: b lanes, T rows of time, `[...]` any leading axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from rondel import ops
+from rondel.nets.mlp import forward, layers
+from rondel.nets.recurrent import Cell
+from rondel.types import Array, Network, Tree
+
+
+class Judged(NamedTuple):
+    """What the two say of an observation."""
+
+    policy: Array  # [..., outputs]
+    value: Array  # [...]
+
+
+class ActorCritic(NamedTuple):
+    """What is remembered is the carry; without memory it is empty."""
+
+    init: Callable[[Array], Tree]  # (key) -> params
+    carry: Callable[[int], Tree]  # (b) -> carry, at an episode's beginning
+    # (params, carry, obs [b, ...]) -> (carry, judged)
+    step: Callable[[Tree, Tree, Tree], tuple[Tree, Judged]]
+    # (params, carry before row 0, obs [T, b, ...], first [T, b]) -> (judged, carries [T, b, ...])
+    unroll: Callable[[Tree, Tree, Tree, Any], tuple[Judged, Tree]]
+    recurrent: bool = False
+
+
+def separate(policy: Network, critic: Network) -> ActorCritic:
+    """Two networks that share nothing. Rows of `unroll` may have any leading axes."""
+
+    def init(key: Array) -> Tree:
+        k_policy, k_critic = jax.random.split(key)
+        return {"policy": policy.init(k_policy), "critic": critic.init(k_critic)}
+
+    def judge(params: Tree, obs: Tree) -> Judged:
+        value = critic.apply(params["critic"], obs)[..., 0]
+        return Judged(policy.apply(params["policy"], obs), value)
+
+    return _without_memory(init, judge)
+
+
+def shared(torso: Network, width: int, outputs: int, memory: Cell | None = None) -> ActorCritic:
+    """One torso of that width, perhaps a memory behind it, then a layer each."""
+    inner = width if memory is None else memory.size
+
+    def init(key: Array) -> Tree:
+        k_torso, k_memory, k_policy, k_critic = jax.random.split(key, 4)
+        heads = {
+            "policy": layers(k_policy, (inner, outputs), 0.01),
+            "critic": layers(k_critic, (inner, 1), 1.0),
+        }
+        remembered = {} if memory is None else {"memory": memory.init(k_memory)}
+        return {"torso": torso.init(k_torso), **remembered, **heads}
+
+    def judge(params: Tree, x: Array) -> Judged:
+        policy, value = (forward(params[name], x, jnp.tanh) for name in ("policy", "critic"))
+        return Judged(policy, value[..., 0])
+
+    if memory is None:
+        return _without_memory(
+            init, lambda params, obs: judge(params, torso.apply(params["torso"], obs))
+        )
+    cell = memory
+
+    def step(params: Tree, carry: Tree, obs: Tree) -> tuple[Tree, Judged]:
+        carry, y = cell.step(params["memory"], carry, torso.apply(params["torso"], obs))
+        return carry, judge(params, y)
+
+    def unroll(params: Tree, carry: Tree, obs: Tree, first: Array) -> tuple[Judged, Tree]:
+        seen = torso.apply(params["torso"], obs)  # all rows at once; only memory needs an order
+        ys, carries = ops.unroll(
+            lambda c, x: cell.step(params["memory"], c, x),
+            cell.start(first.shape[1]),
+            carry,
+            seen,
+            first,
+        )
+        return judge(params, ys), carries
+
+    return ActorCritic(init, cell.start, step, unroll, recurrent=True)
+
+
+def _without_memory(
+    init: Callable[[Array], Tree], judge: Callable[[Tree, Tree], Judged]
+) -> ActorCritic:
+    def step(params: Tree, carry: Tree, obs: Tree) -> tuple[Tree, Judged]:
+        return carry, judge(params, obs)
+
+    def unroll(params: Tree, carry: Tree, obs: Tree, first: Array) -> tuple[Judged, Tree]:
+        del first
+        return judge(params, obs), carry
+
+    return ActorCritic(init, lambda b: (), step, unroll)

@@ -1,0 +1,223 @@
+"""Networks that see images, from observations [..., *shape] to features [..., width].
+
+An image is a Box of three axes. Its channels are the smaller of the first and the last axis, the
+last if they are equal: (4, 84, 84) has four channels, and so has (10, 10, 4). Bytes become numbers
+from 0 to 1. Of an observation tree each image goes through convolutions of its own, and all else
+through `encode`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from rondel.errors import RondelError
+from rondel.nets.conv import conv, max_pool
+from rondel.nets.encode import encode, parts, width
+from rondel.nets.mlp import orthogonal
+from rondel.ops import chunked
+from rondel.spaces import Box, Leaf, Space
+from rondel.types import Array, Network, Tree
+
+_Shape = tuple[int, ...]
+_relu = jax.nn.relu
+
+
+class Trunk(NamedTuple):
+    """The convolutions of a network, between an image and its one dense layer."""
+
+    name: str
+    features: int  # width of the dense layer
+    smallest: int  # image that it can take, in each direction
+    chunk: int  # images that a CPU takes at a time: as many as its caches hold
+    kernels: Callable[[int], list[_Shape]]  # (channels) -> [rows, columns, inputs, outputs] each
+    gains: Sequence[float]  # of each kernel
+    see: Callable[[Tree, Array], Array]  # (layers, [c, h, w, n]) -> [c', h', w', n]
+
+
+def nature(space: Space) -> Network:
+    """Three convolutions and 512 features, for images such as Atari's.
+
+    Mnih et al., Human-level control through deep reinforcement learning, Nature 518 (2015).
+    """
+    return network(space, _NATURE)[0]
+
+
+def impala(space: Space, channels: Sequence[int] = (16, 32, 32)) -> Network:
+    """A residual network with 256 features: each entry of `channels` halves the image.
+
+    Espeholt et al., IMPALA: Scalable Distributed Deep-RL with Importance Weighted Actor-Learner
+    Architectures, arXiv 1802.01561, figure 3.
+    """
+    return network(space, _impala(channels))[0]
+
+
+def minatar(space: Space) -> Network:
+    """One convolution of 16 filters and 128 features, for small images.
+
+    Young and Tian, MinAtar: An Atari-Inspired Testbed for Thorough and Reproducible Reinforcement
+    Learning Experiments, arXiv 1903.03176.
+    """
+    return network(space, _MINATAR)[0]
+
+
+def is_image(space: Leaf) -> bool:
+    return isinstance(space, Box) and len(space.shape) == 3
+
+
+def fitting(space: Space) -> str | None:
+    """The first of `TRUNKS` but impala that all images of a space are large enough for."""
+    images = _images(space)
+    for name in ("nature", "minatar"):
+        if images and not _too_small(images, TRUNKS[name]):
+            return name
+    return None
+
+
+def channels_first(shape: _Shape) -> bool:
+    return shape[0] < shape[-1]
+
+
+def network(space: Space, trunk: Trunk) -> tuple[Network, int]:
+    """A network for observations of `space`, and how many features it gives."""
+    images = _images(space)
+    _check(space, images, trunk)
+    shapes = [_shapes(trunk, shape) for shape in images]
+
+    def init(key: Array) -> Tree:
+        gains = [*trunk.gains, 2.0**0.5] * len(images)
+        drawn = iter(orthogonal(key, [s for each in shapes for s in each], gains))
+        return [[next(drawn) for _ in each] for each in shapes]
+
+    def apply(params: Tree, obs: Tree) -> Array:
+        layers = iter(params)
+        features = [
+            _see(trunk, next(layers), x) if is_image(leaf) else encode(leaf, x)
+            for leaf, x in parts(space, obs)
+        ]
+        return jnp.concatenate(features, -1)
+
+    sizes = (trunk.features if is_image(leaf) else width(leaf) for leaf, _ in parts(space, space))
+    return Network(init, apply), sum(sizes)
+
+
+def _see(trunk: Trunk, layers: Tree, image: Array) -> Array:
+    """Features [..., width] of an image [..., *shape]."""
+    *kernels, dense = layers
+    *batch, _, _, _ = image.shape
+    if image.dtype == jnp.uint8:  # a kernel is smaller than a batch of images
+        kernels[0] = kernels[0] | {"w": kernels[0]["w"] / 255.0}
+
+    def flat(kernels: Tree, rows: Array) -> Array:
+        first = channels_first(rows.shape[1:])
+        seen = trunk.see(kernels, rows.transpose((1, 2, 3, 0) if first else (3, 1, 2, 0)))
+        return seen.reshape(-1, rows.shape[0]).T
+
+    rows = image.reshape(-1, *image.shape[-3:])
+    on_cpu = jax.default_backend() == "cpu"
+    seen = (chunked(flat, trunk.chunk) if on_cpu else flat)(kernels, rows)
+    out = seen @ dense["w"]
+    return _relu(out + jnp.broadcast_to(dense["b"], out.shape)).reshape(*batch, -1)
+
+
+def _shapes(trunk: Trunk, image: _Shape) -> list[_Shape]:
+    """The weights of all layers, for an image of this shape."""
+    channels, rows, columns = _sizes(image)
+    kernels = trunk.kernels(channels)
+
+    def flat() -> Array:
+        like = [{"w": jnp.zeros(k), "b": jnp.zeros(k[-1])} for k in kernels]
+        return trunk.see(like, jnp.zeros((channels, rows, columns, 1))).ravel()
+
+    return [*kernels, (jax.eval_shape(flat).size, trunk.features)]
+
+
+def _images(space: Space) -> list[_Shape]:
+    return [leaf.shape for leaf, _ in parts(space, space) if is_image(leaf)]
+
+
+def _too_small(images: list[_Shape], trunk: Trunk) -> list[_Shape]:
+    return [shape for shape in images if min(_sizes(shape)[1:]) < trunk.smallest]
+
+
+def _sizes(image: _Shape) -> _Shape:
+    """Channels, height and width."""
+    return image if channels_first(image) else (image[2], *image[:2])
+
+
+def _check(space: Space, images: list[_Shape], trunk: Trunk) -> None:
+    if not images:
+        shapes = ", ".join(str(leaf.shape) for leaf, _ in parts(space, space))
+        raise RondelError(
+            f"{trunk.name} needs an image, a Box of three axes such as (84, 84, 3), and among "
+            f"observations of {shapes} there is none. mlp takes them."
+        )
+    small = _too_small(images, trunk)
+    if small:
+        _, rows, columns = _sizes(small[0])
+        others = [name for name, t in TRUNKS.items() if min(rows, columns) >= t.smallest]
+        raise RondelError(
+            f"{trunk.name} needs images of {trunk.smallest}x{trunk.smallest} or more; one of shape "
+            f"{small[0]} is {rows}x{columns}. {' or '.join([*others, 'mlp'])} would take it."
+        )
+
+
+def _layer(layer: Tree, x: Array, stride: int = 1, padding: str = "SAME") -> Array:
+    y = conv(x, layer["w"], stride, padding)
+    return y + jnp.broadcast_to(layer["b"][:, None, None, None], y.shape)
+
+
+def _see_nature(layers: Tree, x: Array) -> Array:
+    for layer, stride in zip(layers, (4, 2, 1), strict=True):
+        x = _relu(_layer(layer, x, stride, "VALID"))
+    return x
+
+
+def _see_minatar(layers: Tree, x: Array) -> Array:
+    return _relu(_layer(layers[0], x, 1, "VALID"))
+
+
+def _see_impala(layers: Tree, x: Array) -> Array:
+    for i in range(0, len(layers), 5):
+        x = max_pool(_layer(layers[i], x), 3, 2)
+        for one, two in (layers[i + 1 : i + 3], layers[i + 3 : i + 5]):
+            x = x + _layer(two, _relu(_layer(one, _relu(x))))
+    return _relu(x)
+
+
+def _impala(channels: Sequence[int]) -> Trunk:
+    def kernels(inputs: int) -> list[_Shape]:
+        shapes: list[_Shape] = []
+        for outputs in channels:
+            shapes += [(3, 3, inputs, outputs), *[(3, 3, outputs, outputs)] * 4]
+            inputs = outputs
+        return shapes
+
+    # what blocks add up to must not grow with their number
+    block = [2.0**0.5, (1.0 / len(channels)) ** 0.5]
+    gains = [2.0**0.5, *block, *block] * len(channels)
+    return Trunk("impala", 256, 1, 8, kernels, gains, _see_impala)
+
+
+_NATURE = Trunk(
+    name="nature",
+    features=512,
+    smallest=36,
+    chunk=32,
+    kernels=lambda inputs: [(8, 8, inputs, 32), (4, 4, 32, 64), (3, 3, 64, 64)],
+    gains=[2.0**0.5] * 3,
+    see=_see_nature,
+)
+_MINATAR = Trunk(
+    name="minatar",
+    features=128,
+    smallest=3,
+    chunk=256,
+    kernels=lambda inputs: [(3, 3, inputs, 16)],
+    gains=[2.0**0.5],
+    see=_see_minatar,
+)
+TRUNKS = {trunk.name: trunk for trunk in (_NATURE, _impala((16, 32, 32)), _MINATAR)}

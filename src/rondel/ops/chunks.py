@@ -1,0 +1,79 @@
+"""Rows a few at a time: XLA's programs for CPUs are quickest on as many as caches hold.
+
+`chunked` is for a network: its outputs are made chunk by chunk, and the loss, which sees them all,
+can be anything. `mean_grad` is for a loss that is a mean over rows: quicker for convolutions, since
+what a chunk's gradient needs is still in the cache (benchmarks/conv.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+from rondel.types import Array, Tree
+
+
+def chunked(apply: Callable[[Tree, Tree], Tree], size: int) -> Callable[[Tree, Tree], Tree]:
+    """`apply(params, rows [n, ...])`, done for at most `size` rows at a time, in a loop.
+
+    For an `apply` that takes each row for itself. There are as few chunks as can be, all of one
+    size: rows of zeros fill the last one up, and nothing is seen of them.
+
+    >>> outputs = chunked(network.apply, 32)(params, obs)
+    """
+
+    def apply_in_chunks(params: Tree, rows: Tree) -> Tree:
+        n = jax.tree.leaves(rows)[0].shape[0]
+        if n <= size:
+            return apply(params, rows)
+        out = jax.lax.map(partial(apply, params), _split(rows, n, size))
+        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:n], out)
+
+    return apply_in_chunks
+
+
+def mean_grad(
+    loss: Callable[[Tree, Tree], tuple[Array, Tree]], size: int
+) -> Callable[[Tree, Tree, Array], tuple[Tree, Tree]]:
+    """`jax.grad(loss, has_aux=True)`, done for at most `size` rows at a time, in a loop.
+
+    `loss(params, rows [n, ...]) -> (scalar, metrics)`, all of them means over the rows that are
+    valid: whatever else needs all rows, such as standardised advantages, has to be made before.
+
+    >>> grads, metrics = mean_grad(loss, 32)(params, rows, rows.valid)
+    """
+    grad = jax.grad(loss, has_aux=True)
+
+    def grad_in_chunks(params: Tree, rows: Tree, valid: Array) -> tuple[Tree, Tree]:
+        n = valid.shape[0]
+        if n <= size:
+            return grad(params, rows)
+        share = 1.0 / jnp.maximum(valid.sum(), 1)
+
+        def add(total: Tree, chunk: tuple[Tree, Array]) -> tuple[Tree, None]:
+            some, counted = chunk
+            part = counted.sum() * share
+            return jax.tree.map(lambda t, x: t + part * x, total, grad(params, some)), None
+
+        chunks = _split((rows, valid), n, size)
+        like = jax.eval_shape(grad, params, jax.tree.map(lambda x: x[0], chunks[0]))
+        nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like)
+        return jax.lax.scan(add, nothing, chunks)[0]
+
+    return grad_in_chunks
+
+
+def _split(rows: Tree, n: int, size: int) -> Tree:
+    """From [n, ...] to [chunks, at most size, ...], zeros at the end."""
+    chunks = -(-n // size)
+    each = -(-n // chunks)
+
+    def split(x: Array) -> Array:
+        if chunks * each > n:
+            x = jnp.pad(x, [(0, chunks * each - n), *[(0, 0)] * (x.ndim - 1)])
+        return x.reshape(chunks, each, *x.shape[1:])
+
+    return jax.tree.map(split, rows)

@@ -1,0 +1,111 @@
+"""Networks of the user's own."""
+
+import sys
+from types import ModuleType
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rondel
+from rondel.errors import RondelError
+from rondel.nets import own_torso
+from rondel.spaces import Box
+from rondel.types import Network
+
+SMALL = {"lanes": 8, "rollout": 8, "epochs": 1, "minibatches": 1, "steps": 200, "tuned": False}
+
+
+def init(key):
+    return {"w": jax.random.normal(key, (4, 6))}
+
+
+def apply(params, obs):
+    return jnp.tanh(obs @ params["w"])
+
+
+def of_space(space):
+    assert space.shape == (4,)
+    return init, apply
+
+
+def started(network, **fields):
+    return rondel.start("ppo", "CartPole-v1", network=network, **SMALL | fields)
+
+
+@pytest.mark.parametrize("network", [(init, apply), Network(init, apply), of_space])
+def test_a_pair_or_a_function_of_the_space(network):
+    with started(network) as run:
+        assert run.state.params["torso"]["w"].shape == (4, 6)
+        before = np.array(run.state.params["torso"]["w"])
+        for _ in run.rounds():
+            pass
+        assert (np.asarray(run.state.params["torso"]["w"]) != before).any()
+
+
+def test_it_may_have_a_memory_behind_it():
+    with started(of_space, memory="gru", memory_size=5, sequence=4) as run:
+        assert run.state.params["memory"]["x"]["w"].shape == (6, 15)
+        next(run.rounds())
+
+
+def test_it_goes_to_other_processes():
+    with started((init, apply), plan="actor | learner", on="processes") as run:
+        next(run.rounds())
+        there = run.state.params["torso"]["w"]
+    with started((init, apply)) as run:
+        next(run.rounds(at_a_time=1))
+        np.testing.assert_array_equal(there, run.state.params["torso"]["w"])
+
+
+def test_rows_may_have_any_leading_axes():
+    space = {"a": Box(-np.ones(4), np.ones(4)), "b": Box(np.zeros((2, 2)), np.ones((2, 2)))}
+    network = Network(
+        init, lambda params, obs: obs["a"] @ params["w"] + obs["b"].sum((1, 2))[:, None]
+    )
+    torso, width = own_torso(network, space)
+    params = init(jax.random.key(0))
+    obs = {"a": jnp.ones((5, 3, 4)), "b": jnp.ones((5, 3, 2, 2))}
+    assert width == 6
+    np.testing.assert_allclose(torso.apply(params, obs), jnp.ones((5, 3, 4)) @ params["w"] + 4.0)
+
+
+@pytest.fixture
+def module(monkeypatch):
+    made = ModuleType("a_module_of_mine")
+    made.mine = of_space
+    monkeypatch.setitem(sys.modules, made.__name__, made)
+
+
+def test_a_file_never_says_what_is_imported(module, tmp_path):
+    with started("a_module_of_mine:mine") as run:
+        next(run.rounds())
+        saved = run.save(tmp_path / "there")
+    with pytest.raises(RondelError, match="network of your own, 'a_module_of_mine:mine': bring it"):
+        rondel.load(saved)
+    with rondel.load(saved, network="a_module_of_mine:mine") as again:
+        assert again.steps > 0
+    with rondel.load(saved, network=(init, apply)) as again:
+        assert again.steps > 0
+
+
+@pytest.mark.parametrize(
+    ("network", "words"),
+    [
+        ("nowhere_at_all:x", "nowhere_at_all can't be imported"),
+        ("a_module_of_mine:x", "a_module_of_mine has no 'x'"),
+        ("a_module_of_mine:", "a_module_of_mine has no ''"),
+        ((init,), "is no network: it should be a pair"),
+        (lambda space: 7, "7 is no network"),
+        ((init, lambda params, obs: obs.sum()), r"float32\[\]; it must give features of shape"),
+        (
+            (init, lambda params, obs: obs @ jnp.ones((9, 2))),
+            r"can't take observations float32\[3, 4\]",
+        ),
+        ("natur", "auto, mlp, nature, impala"),
+    ],
+)
+def test_what_is_no_network_gets_a_sentence(module, network, words):
+    with pytest.raises(RondelError, match=words):
+        started(network)

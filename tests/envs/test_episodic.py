@@ -79,3 +79,35 @@ def test_physics_may_be_any_tree_and_hold_keys():
         state, step = jax.jit(env.step)(state, np.array([0, 1, 0]))
     assert step.first.tolist() == [False, False, False]
     assert step.obs["x"].shape == (3, 2)
+
+
+def test_a_task_may_say_itself_where_an_episode_is_cut_off():
+    # cut off at the third step, though the limit is 5 and it terminates at 4: 1 2 3, reset, 1 2 3
+    env = episodic(
+        SPEC,
+        start=lambda keys: jnp.zeros(keys.shape),
+        move=lambda n, action: (n + 1, action, n + 1 == 4),
+        observe=lambda n: n[:, None],
+        time_limit=5,
+        cut_off=lambda n: (n == 3) | (n == 0),  # what it says of a fresh start is not asked
+    )
+    _, first, steps = roll(env, keys(1), np.zeros((7, 1), np.int32))
+    assert first.truncated.tolist() == [False]
+    assert steps.obs[:, 0, 0].tolist() == [1, 2, 3, 0, 1, 2, 3]
+    assert steps.truncated[:, 0].tolist() == [False, False, True, False, False, False, True]
+    assert not steps.terminated.any()
+
+
+def test_a_reset_of_one_lane_leaves_the_others_as_they_were():
+    env = episodic(
+        SPEC,
+        start=lambda keys: {"key": keys, "n": jnp.zeros(keys.shape)},
+        move=lambda p, action: ({"key": p["key"], "n": p["n"] + 1}, action, action == 6),
+        observe=lambda p: p["n"][:, None],
+    )
+    state, _ = jax.jit(env.init)(keys(2))
+    for action in ([0, 0], [1, 0], [0, 0]):  # lane 0 ends at the second step
+        state, step = jax.jit(env.step)(state, np.array(action))
+    assert step.obs[:, 0].tolist() == [0, 3]
+    before, after = jax.random.key_data(keys(2)), jax.random.key_data(state.physics["key"])
+    assert (before == after).all(axis=1).tolist() == [False, True]

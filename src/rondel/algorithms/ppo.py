@@ -48,6 +48,7 @@ class Config:
     normalise_advantage: bool = True  # zero mean and unit deviation in each minibatch
     max_grad_norm: float = 0.5  # gradients beyond this norm are scaled down to it
     target_kl: float | None = None  # skip the rest of a round's steps once beyond 1.5 times this
+    log_std: float = 0.0  # the log of the first deviation of continuous actions, in units of -1..1
     hidden: tuple[int, ...] = (64, 64)  # widths of the hidden layers
     network: str = "auto"  # auto, mlp, nature, impala, minatar, or your own as module:function
     memory: str = "none"  # what it remembers an episode with: none, gru, lstm
@@ -142,7 +143,7 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
     def init(key: Array) -> State:
         params = model.init(key)
         if continuous:
-            params["log_std"] = jnp.zeros(outputs)
+            params["log_std"] = jnp.full(outputs, config.log_std)
         return State(params, optimiser.init(params), jnp.int32(0), jnp.bool_(False))
 
     def pi(params: Tree, out: Array, obs: Tree) -> Array:

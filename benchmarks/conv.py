@@ -164,6 +164,11 @@ def main() -> None:
         page = Path(__file__).with_suffix(".md")
         words = page.read_text().split("\nMachine: ")[0].rstrip()
         about = f"{platform.machine()}, JAX {jax.__version__}, `{SETTINGS}`"
+        if args.cpu_time:
+            about += (
+                ". CPU time is that of all threads together: for a machine that others use\n"
+                "too, where seconds on the wall say little; what a second thread gains is not in it"
+            )
         page.write_text("\n".join([words, "", f"Machine: {about}.", "", *lines, ""]))
 
 

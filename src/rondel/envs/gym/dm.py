@@ -104,7 +104,8 @@ def action_space(spec: Any, name: str) -> Any:
             " Wrap it in an environment whose action_spec() is one array."
         )
     space = observation_space(spec, name)
-    if isinstance(space, gym_spaces.Box) and space.shape == () and space.dtype.kind in "iu":
+    is_whole = np.dtype(space.dtype).kind in "iu"
+    if isinstance(space, gym_spaces.Box) and space.shape == () and is_whole:
         first, last = int(space.low), int(space.high)
         return gym_spaces.Discrete(last - first + 1, start=first)
     return space

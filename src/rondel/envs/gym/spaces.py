@@ -28,7 +28,8 @@ def observation_spec(space: Any, env: str) -> Space:
         case gym_spaces.Box() if space.dtype == np.bool_:
             return MultiBinary(space.shape)
         case gym_spaces.Box():
-            dtype = _NARROW.get(space.dtype.name, space.dtype.name)
+            dtype = np.dtype(space.dtype).name
+            dtype = _NARROW.get(dtype, dtype)
             return Box(_bound(space.low, dtype), _bound(space.high, dtype), dtype)
         case gym_spaces.Discrete():
             return Discrete(int(space.n), int(space.start))

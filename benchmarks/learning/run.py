@@ -1,6 +1,6 @@
-"""What we claim about learning: every row is the default command, on seeds 0 to 9.
+"""What we claim about learning: every row is a command, on as many seeds as it shows from 0 on.
 
-    python benchmarks/learning/run.py --write    all rows; rewrites benchmarks/learning/results.md
+    python benchmarks/learning/run.py --write    all rows, written to benchmarks/learning/results.md
     python benchmarks/learning/run.py ppo-cartpole --seeds 3
 
 Each run is `rondel train ALGORITHM ENV --steps N --seed S --json` in a process of its own, two at a
@@ -27,6 +27,22 @@ class Row(NamedTuple):
     steps: int
     goal: float
     needed: int  # of 10 seeds
+    flags: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> str:
+        env = f"'{self.env}'" if "?" in self.env else self.env
+        words = ["rondel", "train", self.algorithm, env, "--steps", str(self.steps), *self.flags]
+        return " ".join(words)
+
+
+# CleanRL's settings of ppo_continuous_action.py, with its one environment of 2,048 steps as eight
+CLEANRL = (
+    *("--no-tuned", "--lanes", "8", "--rollout", "256", "--epochs", "10", "--minibatches", "32"),
+    *("--learning-rate", "3e-4", "--anneal-steps", "1000000"),
+    *("--normalise-observations", "--scale-rewards"),
+)
+HIDDEN = "CartPole-v1?velocities=false"
 
 
 ROWS = {
@@ -34,13 +50,20 @@ ROWS = {
     "dqn-cartpole": Row("dqn", "CartPole-v1", 100_000, 475, 9),
     "ppo-acrobot": Row("ppo", "Acrobot-v1", 500_000, -90, 10),
     "ppo-pendulum": Row("ppo", "Pendulum-v1", 300_000, -200, 10),
+    "ppo-hidden-gru": Row("ppo", HIDDEN, 1_000_000, 400, 10, ("--memory", "gru")),
+    "ppo-hidden": Row("ppo", HIDDEN, 1_000_000, 400, 0),
+    "ppo-cheetah-cleanrl": Row("ppo", "envpool:HalfCheetah-v5", 1_000_000, 1_500, 10, CLEANRL),
+    "ppo-cheetah": Row("ppo", "envpool:HalfCheetah-v5", 1_000_000, 4_000, 10),
+    "ppo-lunar-lander": Row("ppo", "envpool:LunarLander-v3", 1_000_000, 200, 10),
+    "ppo-breakout": Row("ppo", "gymnax:Breakout-MinAtar", 10_000_000, 20, 10),
 }
 
 
 def one(row: Row, seed: int, folder: str, flags: list[str]) -> dict[str, Any]:
-    out = Path(folder) / f"{row.algorithm}-{row.env}-{seed}"
+    out = Path(folder) / str(seed)
     command = [sys.executable, "-m", "rondel", "train", row.algorithm, row.env]
-    command += ["--steps", str(row.steps), "--seed", str(seed), "--out", str(out), "--json", *flags]
+    command += ["--steps", str(row.steps), "--seed", str(seed), "--out", str(out), "--json"]
+    command += [*row.flags, *flags]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(done.stderr)
@@ -54,10 +77,6 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--write", action="store_true", help="rewrite results.md")
     args, flags = parser.parse_known_args()
-    lines = [
-        "| command | goal | seeds at goal | eval_return by seed | mean | steps/s (median) |",
-        "|---|---|---|---|---|---|",
-    ]
     for name in args.rows:
         row = ROWS[name]
         with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(args.jobs) as pool:
@@ -65,16 +84,25 @@ def main() -> None:
             results = [each.result() for each in work]
         scores = [r["eval_return"] for r in results]
         speeds = sorted(r["steps_per_second"] for r in results)
-        lines.append(
-            f"| `rondel train {row.algorithm} {row.env} --steps {row.steps}` | {row.goal:g} "
-            f"({row.needed} of 10) | {sum(s >= row.goal for s in scores)} of {len(scores)} | "
+        line = (
+            f"| `{row.command}` | {row.goal:g} ({row.needed} of 10) | "
+            f"{sum(s >= row.goal for s in scores)} of {len(scores)} | "
             f"{' '.join(f'{s:.0f}' for s in scores)} | {sum(scores) / len(scores):.1f} | "
             f"{speeds[len(speeds) // 2]:,.0f} |"
         )
-        print(lines[-1], flush=True)
-    if args.write:
-        text = f"# Learning\n\n{__doc__}\n" + "\n".join(lines) + "\n"
-        (HERE / "results.md").write_text(text)
+        print(line, flush=True)
+        if args.write:
+            write(row.command, line)
+
+
+def write(command: str, line: str) -> None:
+    """Put a row in the place of the one of that command, or below all others."""
+    path = HERE / "results.md"
+    before, mark, after = path.read_text().partition("<!-- end of rows -->")
+    rows = before.rstrip("\n").split("\n")
+    kept = [row for row in rows if not row.startswith(f"| `{command}` |")]
+    at = next((i for i, row in enumerate(rows) if row not in kept), len(kept))
+    path.write_text("\n".join([*kept[:at], line, *kept[at:]]) + f"\n{mark}{after}")
 
 
 if __name__ == "__main__":

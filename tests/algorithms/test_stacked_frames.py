@@ -101,8 +101,8 @@ def test_the_environment_keeps_its_promise():
     ("name", "more"),
     [
         ("ppo", {"normalise_observations": True}),
-        ("dqn", {}),
-        ("ranked dqn", {}),
+        pytest.param("dqn", {}, marks=pytest.mark.long),
+        pytest.param("ranked dqn", {}, marks=pytest.mark.long),
         (
             "ranked dqn",
             {"plan": "actor*2 | memory*2 | gradient+update", "on": "inline", "block": 4},
@@ -117,6 +117,7 @@ def test_training_is_the_same_bit_for_bit(name, more):
     jax.tree.map(np.testing.assert_array_equal, learner(whole[0]), learner(framed[0]))
 
 
+@pytest.mark.long
 def test_a_checkpoint_keeps_the_frames(tmp_path):
     fields = {"eval_episodes": 0, "lanes": 8, "tuned": False, "seed": 1, **FIELDS["ranked dqn"]}
     env = flicker(STACKED)

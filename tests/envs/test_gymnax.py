@@ -41,7 +41,7 @@ def key_of(lane_key, episode, count):
     [
         ("CartPole-v1", 12, {"terminated", "truncated"}),  # a random pole falls after 9 and more
         ("Breakout-MinAtar", 1000, {"terminated"}),
-        ("Asterix-MinAtar", 40, {"terminated", "truncated"}),  # draws in every step
+        pytest.param("Asterix-MinAtar", 40, {"terminated", "truncated"}, marks=pytest.mark.long),
         ("UmbrellaChain-bsuite", 100, {"terminated"}),
     ],
 )
@@ -78,7 +78,15 @@ def test_steps_equal_those_of_raw_gymnax(name, limit, ends):
     assert seen == ends
 
 
-@pytest.mark.parametrize("name", [name for name in BUILT_IN if name != DOWNLOADS])
+FEW = ("CartPole-v1", "Breakout-MinAtar", "MetaMaze-misc", "DeepSea-bsuite", "Reacher-misc")
+ALL = [
+    name if name in FEW else pytest.param(name, marks=pytest.mark.long)
+    for name in BUILT_IN
+    if name != DOWNLOADS
+]
+
+
+@pytest.mark.parametrize("name", ALL)
 def test_every_environment_is_as_it_says(name):
     env = make(f"gymnax:{name}")
     assert isinstance(env, Env)
@@ -108,7 +116,7 @@ def test_what_is_built_in_is_what_gymnax_has():
 
 def test_listing_imports_neither_gymnax_nor_jax():
     code = (
-        "import sys; from rondel.envs import names; print(len(names()['gymnax']))\n"
+        "import sys; from rondel.envs.gymnax import registered; print(len(registered()))\n"
         "print({'gymnax', 'jax'} & set(sys.modules))"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

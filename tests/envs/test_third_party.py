@@ -68,6 +68,7 @@ SMALL = {"lanes": 16, "rollout": 16, "epochs": 1, "minibatches": 2, "hidden": (8
 ROUND = 16 * 16
 
 
+@pytest.mark.long
 def test_ppo_trains_on_it_and_a_cut_ring_gives_the_same_numbers(env):
     runs = [
         rondel.start("ppo", env, steps=3 * ROUND, **SMALL, **more)

@@ -117,21 +117,9 @@ def prepare(
         options.lanes,
         options.block or options.lanes,
     )
-    if plan.free and options.scale_rewards:
-        raise RondelError(
-            "scale_rewards follows the return of every lane from round to round, and a free run "
-            "takes lanes as they come: leave one of the two out."
-        )
-    plans.check(
-        plan,
-        lanes=task.lanes,
-        block=task.block,
-        max_lag=task.algorithm.max_lag,
-        algorithm=name,
-    )
     if "on" not in fields and mesh.fits(task, plan):  # then it is one program over the devices
         options = dataclasses.replace(options, on="inline")
-    _check_copies(task, plan, options.on)
+    _check_plan(task, plan, options, name)
     told = {k: v for k, v in chosen.items() if k not in fields}
     return Setup(name, config, options, told, task, plan)
 
@@ -182,6 +170,23 @@ def _refuse_too_much(held: int) -> None:
             f"Memory would take {held / 2**30:.1f} GiB, but this machine has "
             f"{there / 2**30:.1f}: a smaller capacity, rollout or number of lanes would fit."
         )
+
+
+def _check_plan(task: Task, plan: Plan, options: Options, name: str) -> None:
+    """Refuse a plan that this run can't follow."""
+    if plan.free and options.scale_rewards:
+        raise RondelError(
+            "scale_rewards follows the return of every lane from round to round, and a free run "
+            "takes lanes as they come: leave one of the two out."
+        )
+    plans.check(
+        plan,
+        lanes=task.lanes,
+        block=task.block,
+        max_lag=task.algorithm.max_lag,
+        algorithm=name,
+    )
+    _check_copies(task, plan, options.on)
 
 
 def _check_copies(task: Task, plan: Plan, on: str | None) -> None:

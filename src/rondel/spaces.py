@@ -7,7 +7,7 @@ own read this module too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -122,6 +122,15 @@ def zeros(space: Space, *batch: int) -> Any:
     if isinstance(space, tuple):
         return tuple(zeros(part, *batch) for part in space)
     return np.zeros((*batch, *space.shape), space.dtype)
+
+
+def unstacked(space: Space) -> Space:
+    """The same, but for the word on frames, which only memory needs."""
+    if isinstance(space, dict):
+        return {name: unstacked(part) for name, part in space.items()}
+    if isinstance(space, tuple):
+        return tuple(unstacked(part) for part in space)
+    return replace(space, frames=1) if isinstance(space, Box) else space
 
 
 def to_json(space: Space) -> Any:

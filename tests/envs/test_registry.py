@@ -47,7 +47,10 @@ def test_a_module_before_a_gymnasium_id_is_imported():
         ),
         ("gymnasium:nowhere_at_all:X-v0", ["nowhere_at_all"]),
         ("gymnasium:Taxi-v3", ["Taxi-v4"]),
+        ("CartPole-v1?velocities=no", ["velocities=no is neither true nor false"]),
+        ("jax:CartPole-v1?speed=1", ["no argument speed", "velocities"]),
         (7, ["7 is no environment"]),
+        (gymnasium.make_vec("CartPole-v1", 4), ["vector environment", "lanes=4"]),
         (lambda: 7, ["made a int"]),
     ],
 )

@@ -1,6 +1,7 @@
 """Networks of the user's own."""
 
 import sys
+from dataclasses import dataclass
 from types import ModuleType
 
 import jax
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import rondel
+from rondel.algorithms import ppo
 from rondel.errors import RondelError
 from rondel.nets import own_torso
 from rondel.spaces import Box
@@ -94,6 +96,7 @@ def test_a_file_never_says_what_is_imported(module, tmp_path):
     ("network", "words"),
     [
         ("nowhere_at_all:x", "nowhere_at_all can't be imported"),
+        (":x", "can't be imported"),
         ("a_module_of_mine:x", "a_module_of_mine has no 'x'"),
         ("a_module_of_mine:", "a_module_of_mine has no ''"),
         ((init,), "is no network: it should be a pair"),
@@ -109,3 +112,30 @@ def test_a_file_never_says_what_is_imported(module, tmp_path):
 def test_what_is_no_network_gets_a_sentence(module, network, words):
     with pytest.raises(RondelError, match=words):
         started(network)
+
+
+def test_observations_may_be_tuples():
+    space = (Box(-np.ones(4), np.ones(4)), Box(-np.ones(2), np.ones(2)))
+    network = Network(init, lambda params, obs: obs[0] @ params["w"] + obs[1].sum(1)[:, None])
+    torso, width = own_torso(network, space)
+    seen = torso.apply(init(jax.random.key(0)), (jnp.ones((5, 3, 4)), jnp.ones((5, 3, 2))))
+    assert seen.shape == (5, 3, width)
+
+
+@dataclass(frozen=True)
+class Config:
+    """One that has a `network` of another kind."""
+
+    network: tuple[int, ...] | None = None
+
+
+def test_another_algorithm_may_mean_something_else_by_the_name():
+    seen = []
+
+    def make(config, spec):
+        seen.append(config.network)
+        return ppo.make(ppo.Config(rollout=8, minibatches=1, epochs=1), spec)
+
+    for given in (None, (64, 64)):
+        rondel.start(make, "CartPole-v1", config=Config(), network=given).close()
+    assert seen == [None, (64, 64)]

@@ -13,6 +13,26 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
     "ppo": {
         "CartPole-v1": {"rollout": 64, "minibatches": 4, "discount": 0.98, "gae_lambda": 0.9},
         "Pendulum-v1": {"discount": 0.95, "anneal_steps": 300_000},
+        "LunarLander-v3": {
+            "lanes": 16,
+            "rollout": 1024,
+            "epochs": 4,
+            "minibatches": 64,
+            "learning_rate": 3e-4,
+            "discount": 0.999,
+            "gae_lambda": 0.98,
+            "entropy_cost": 0.01,
+        },
+        "Breakout-MinAtar": {
+            "lanes": 64,
+            "rollout": 128,
+            "epochs": 4,
+            "minibatches": 8,
+            "learning_rate": 5e-3,
+            "anneal_steps": 10_000_000,
+            "entropy_cost": 0.01,
+            "network": "mlp",
+        },
     },
     "dqn": {
         "CartPole-v1": {

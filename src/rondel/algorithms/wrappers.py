@@ -7,6 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from rondel.errors import RondelError
 from rondel.nets import mask_of
 from rondel.ops import statistics
 from rondel.ops.statistics import Moments, ReturnScale
@@ -121,4 +122,10 @@ def with_reward_scaling(
 
 
 def _observations_of(record: Tree) -> list[str]:
+    for part in record:
+        if set(_OBSERVATIONS) & set(getattr(part, "_fields", ())):
+            raise RondelError(
+                f"Observations inside of a {type(part).__name__} can't be normalised: items and "
+                "batches must have them in fields of their own, obs and next_obs."
+            )
     return [name for name in _OBSERVATIONS if name in record._fields]

@@ -62,13 +62,15 @@ def _check_traceable(env: Env) -> None:
         _check_tracing(env, keys, random)
     init, advance = jax.jit(env.init) if env.pure else env.init, jax.jit(env.step)
     state, step = init(keys)
-    _check_step(spec, step, b, f"init() of {spec.id}")
-    for _ in range(STEPS):
-        stacks = _stacks(spec, step)
-        state, step = advance(state, random_action(spec.action, b, random, mask_of(step.obs)))
-        _check_step(spec, step, b, f"step() of {spec.id}", stacks)
-    if env.close is not None:
-        env.close(state)
+    try:
+        _check_step(spec, step, b, f"init() of {spec.id}")
+        for _ in range(STEPS):
+            stacks = _stacks(spec, step)
+            state, step = advance(state, random_action(spec.action, b, random, mask_of(step.obs)))
+            _check_step(spec, step, b, f"step() of {spec.id}", stacks)
+    finally:
+        if env.close is not None:
+            env.close(state)
 
 
 def _check_tracing(env: Env, keys: Any, random: np.random.Generator) -> None:

@@ -54,9 +54,9 @@ def _init(spec: EnvSpec, task: str, arguments: dict[str, Any], keys: Array) -> t
         raise RondelError(f"The lanes of {spec.id} can't be started inside of a program.")
     seeds = np.asarray(jax.random.key_data(keys))[:, -1] & 0x7FFFFFFF
     number, pool = next(_numbers), make_pool(spec.id, task, arguments, seeds.tolist())
-    _pools[number] = pool
     handle, none = pool.xla()[0], nothing_yet(len(seeds))
     obs, _ = pool.reset()
+    _pools[number] = pool
     step = Step(obs, none.total, none.over, none.over, ~none.over, none.total, none.length)
     return jax.tree.map(jnp.array, (State(Pool(handle, number), none), step))
 
@@ -72,6 +72,7 @@ def _step(spec: EnvSpec, state: State, action: Array) -> tuple[State, Step]:
 
 
 def _close(state: State) -> None:
+    jax.block_until_ready(state)  # type: ignore[no-untyped-call]  # no program may be in it still
     pool = _pools.pop(state.pool.number, None)
     if pool is not None:
         pool.close()

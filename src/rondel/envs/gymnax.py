@@ -56,11 +56,6 @@ def from_id(name: str) -> Env:
         task, params = gymnax.make(name)
     except Exception as error:
         raise EnvError(f"gymnax:{name} can't be made: {type(error).__name__}: {error}") from error
-    if not hasattr(task, "is_truncated"):
-        raise RondelError(
-            f"gymnax:{name} does not tell time limits from ends (is_truncated), as gymnax does "
-            f"since 1.0.1: {INSTALL}."
-        )
     env = from_task(task, params, f"gymnax:{name}")
     if name in WRONG_BOUNDS:
         endless = np.full(env.spec.observation.shape, np.inf, np.float32)
@@ -94,6 +89,12 @@ def from_task(task: Any, params: Any, env_id: str) -> Env:
 
     from rondel.envs.episodic import episodic
     from rondel.ops.random import IMPLEMENTATION, fold
+
+    if not hasattr(task, "is_truncated"):
+        raise RondelError(
+            f"{env_id} does not tell time limits from ends (is_truncated), as gymnax does "
+            f"since 1.0.1: {INSTALL}."
+        )
 
     # what it really shows and keeps; some of gymnax's spaces say int32 where it shows floats
     any_key = jax.eval_shape(lambda: jax.random.key(0, impl=IMPLEMENTATION))

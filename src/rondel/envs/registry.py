@@ -36,7 +36,7 @@ def make(env: Any) -> Env | HostWorld:
 
     That is an id, a traceable `Env`, a `HostWorld`, an environment of Gymnasium, old Gym or dm_env,
     or a function that makes any of these, without arguments or with a `seed`. An id without a world
-    takes the fastest world that has it: jax, then gymnasium, then envpool.
+    takes the first world that has it: jax, then gymnasium, then envpool.
 
     >>> make("CartPole-v1").spec.id
     'jax:CartPole-v1'

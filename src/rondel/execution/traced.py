@@ -30,8 +30,12 @@ class TracedLanes:
         step: Any = self._env.step
         in_blocks = partial(blocked(lambda _, *at: step(*at), task.block), ())
         self._step = jax.jit(in_blocks if self._env.pure else step)
-        for first_lane in self._groups:
-            self.reset(first_lane, 0)
+        try:
+            for first_lane in self._groups:
+                self.reset(first_lane, 0)
+        except BaseException:
+            self.close()
+            raise
 
     def reset(self, first_lane: int, again: int) -> Step:
         """The first step of a group; an environment that can be kept begins but once."""

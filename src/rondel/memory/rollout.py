@@ -130,5 +130,5 @@ def _check_divides(minibatches: int, lanes: int, length: int) -> None:
     near = sorted(sorted(fits, key=lambda n: abs(math.log(n / minibatches)))[:3])
     raise RondelError(
         f"minibatches={minibatches} does not divide the {rows} rows of a round ({lanes} lanes x "
-        f"{length} steps); {', '.join(map(str, near))} would."
+        f"{length}); {', '.join(map(str, near))} would."
     )

@@ -35,8 +35,8 @@ def own_torso(network: Network, space: Space) -> tuple[Network, int]:
         )
 
     def apply(params: Tree, obs: Tree) -> Array:
-        axes = jax.tree.map(lambda x, z: x.shape[: x.ndim - z.ndim], obs, zeros(space))
-        lead = jax.tree.leaves(axes, is_leaf=lambda x: isinstance(x, tuple))[0]
+        one, seen = (jax.tree.leaves(tree)[0] for tree in (zeros(space), obs))
+        lead = seen.shape[: seen.ndim - one.ndim]
         flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[len(lead) :]), obs)
         features = network.apply(params, flat)
         return features.astype(jnp.float32).reshape(*lead, -1)

@@ -34,7 +34,7 @@ def torso(
     if kind == "mlp":
         return _mlp(space, hidden, activation)
     if kind not in KINDS:
-        raise RondelError(f"torso={kind} is not known: one of {', '.join(KINDS)} would be.")
+        raise RondelError(f"network={kind!r} is not known: one of {', '.join(KINDS)} would be.")
     return images.network(space, images.TRUNKS[kind])
 
 

@@ -102,7 +102,7 @@ def setup_from(
     if config is None and meta["config"] is not None:
         fields |= meta["config"]
         # a file from a stranger must not say what is imported
-        if network is None and is_own(str(fields.get("network", ""))):
+        if network is None and is_own(fields.get("network")):
             raise RondelError(
                 f"This run has a network of your own, {fields['network']!r}: bring it again, with "
                 "network=… in Python or --network on the command line."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from importlib import import_module
 from typing import Any
 
@@ -20,9 +21,14 @@ def name_of(network: Any) -> str:
     return f"own:{getattr(network, '__name__', type(network).__name__)}"
 
 
-def is_own(kind: str) -> bool:
+def are_taken_by(make: Any) -> bool:
+    """Does an algorithm's `make` take a network of the user's own?"""
+    return "network" in inspect.signature(make).parameters
+
+
+def is_own(kind: Any) -> bool:
     """Is it a path to import, or the name of something that was handed over?"""
-    return ":" in kind
+    return isinstance(kind, str) and ":" in kind
 
 
 def imported(path: str) -> Any:
@@ -30,7 +36,7 @@ def imported(path: str) -> Any:
     module, _, name = path.partition(":")
     try:
         found = import_module(module)
-    except ImportError as error:
+    except (ImportError, ValueError) as error:
         raise RondelError(
             f"network={path!r}: the module {module} can't be imported ({error}). A path to a "
             "network is written package.module:name."

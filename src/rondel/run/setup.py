@@ -86,7 +86,7 @@ def prepare(
     world = make(env)
     name, build = _named(algorithm)
     fields, chosen = dict(fields or {}), {}
-    brought = fields.get("network")
+    brought = fields.get("network") if networks.are_taken_by(build) else None
     if brought is not None and not isinstance(brought, str):
         fields["network"] = networks.name_of(brought)
     if config is None:
@@ -127,7 +127,7 @@ def prepare(
 def _built(build: Any, config: Any, spec: EnvSpec, brought: Any) -> Any:
     """The algorithm, with the user's own network where there is one."""
     kind = getattr(config, "network", "")
-    if not networks.is_own(kind):
+    if not (networks.are_taken_by(build) and networks.is_own(kind)):
         return build(config, spec)
     if brought is None or isinstance(brought, str):
         brought = networks.imported(kind)

@@ -212,7 +212,9 @@ def evaluate(
         world = what.setup.task.env
     else:
         world = make(policy.spec.id if env is None else env)
-    wanted, given = (spaces.to_json(s.observation) for s in (policy.spec, world.spec))
+    wanted, given = (
+        spaces.to_json(spaces.unstacked(s.observation)) for s in (policy.spec, world.spec)
+    )
     if wanted != given or spaces.to_json(policy.spec.action) != spaces.to_json(world.spec.action):
         raise RondelError(
             f"{world.spec.id} has other observations or actions than {policy.spec.id}, where the "

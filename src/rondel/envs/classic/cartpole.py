@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rondel.envs.episodic import episodic
+from rondel.errors import RondelError
 from rondel.ops.random import uniform
 from rondel.spaces import Box, Discrete
 from rondel.types import Array, Env, EnvSpec
@@ -38,6 +39,8 @@ def make(velocities: bool = True) -> Env:
 
     Without `velocities` only x and the angle are seen: how fast they change must be remembered.
     """
+    if not isinstance(velocities, bool):
+        raise RondelError(f"velocities={velocities} is neither true nor false.")
     high = np.array([2 * X_LIMIT, np.inf, 2 * ANGLE_LIMIT, np.inf], np.float32)
     if velocities:
         spec = EnvSpec("jax:CartPole-v1", Box(-high, high), Discrete(2))

@@ -19,6 +19,11 @@ _LOOK = ("reset", "step", "observation_space", "action_space")
 
 def is_old(env: Any) -> bool:
     """Whether it has the methods and the spaces of an environment of Gym."""
+    if isinstance(env, gymnasium.vector.VectorEnv):
+        raise RondelError(
+            "A vector environment can't be a lane: give the id or a function that makes one "
+            f"environment, and lanes={env.num_envs}."
+        )
     return not isinstance(env, type) and all(hasattr(env, name) for name in _LOOK)
 
 

@@ -107,22 +107,25 @@ def _seed_of(factory: Callable[..., Any]) -> inspect.Parameter | None:
 
 def is_registered(name: str) -> bool:
     """Whether Gymnasium knows the id, once the module that may stand before it is imported."""
-    module, _, bare = split(name)[0].rpartition(":")
-    if name.startswith("ALE/"):
-        module = "ale_py"
-    if module:
-        try:
-            importlib.import_module(module)
-        except ImportError as error:
-            hint = ': pip install "gymnasium[atari]"' if module == "ale_py" else ""
-            raise RondelError(f"{name} needs the module {module} ({error}){hint}.") from error
+    _import_module_of(name)
     try:
-        gymnasium.spec(bare)
+        gymnasium.spec(split(name)[0].rpartition(":")[2])
     except gymnasium.error.DeprecatedEnv as error:
         raise RondelError(str(error)) from error
     except gymnasium.error.Error:
         return False
     return True
+
+
+def _import_module_of(name: str) -> None:
+    """What registers an id: the module that stands before it, or Atari's."""
+    module = "ale_py" if name.startswith("ALE/") else split(name)[0].rpartition(":")[0]
+    if module:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            hint = ': pip install "rondel[atari]"' if module == "ale_py" else ""
+            raise RondelError(f"{name} needs the module {module} ({error}){hint}.") from error
 
 
 def registered() -> list[str]:
@@ -148,6 +151,7 @@ def _lanes(build: Factory, spec: EnvSpec, masked: bool, b: int, first_lane: int 
 def _make(name: str) -> Any:
     try:
         # Gymnasium's checker costs a call in every step; `check` has looked before
+        _import_module_of(name)  # also in other processes
         bare, arguments = split(name)
         return gymnasium.make(bare, disable_env_checker=True, **arguments)
     except RondelError:

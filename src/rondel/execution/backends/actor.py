@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -14,6 +15,8 @@ from rondel.execution.backends.link import LineLink
 from rondel.execution.backends.sockets import Exchange, Number, SocketLine
 from rondel.execution.layout import Share
 
+# What a process sets before JAX starts, and what a run's last bits depend on.
+_SETTINGS = re.compile(r"(JAX|XLA)_\w+|NPROC|XDG_CACHE_HOME")
 _OWN = ("make", "listen", "connect")  # requests to the worker itself, not to its fragment
 
 
@@ -88,6 +91,18 @@ class Worker:
                 fragment.close()
         except Exception as error:
             raise Elsewhere(pack(error, self._name)) from None
+
+
+def surroundings() -> dict[str, Any]:
+    """What makes other processes like this one: where modules are, how JAX is set."""
+    import jax
+
+    return {
+        "environ": {k: v for k, v in os.environ.items() if _SETTINGS.fullmatch(k)},
+        "path": [os.path.abspath(entry) for entry in sys.path],
+        "folder": os.getcwd(),
+        "config": pickle.dumps(jax.config.values),  # to unpickle its types imports jax
+    }
 
 
 def _configure(config: bytes) -> None:

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
-import pickle
 import re
-import sys
 import time
 import warnings
 from collections import deque
@@ -21,7 +19,7 @@ from typing import Any, NamedTuple
 
 from rondel.errors import RondelError
 from rondel.execution.backend import Copy, Late, Lost, drives, envs_of, name_of, recipe
-from rondel.execution.backends.actor import Worker, leaving
+from rondel.execution.backends.actor import Worker, leaving, surroundings
 from rondel.execution.backends.cluster import Bundle, bundles_of, missing, said, total
 from rondel.execution.backends.failure import Elsewhere, unpack
 from rondel.execution.hosted import HostedLanes
@@ -41,8 +39,6 @@ except ImportError as absent:
 
 _MOURNING = 2.0  # seconds to learn from Ray who died, where a copy has only missed another
 _GRACE = 5.0  # seconds for copies to free what they hold, before they are killed
-# What a process sets before JAX starts, and what a run's last bits depend on.
-_SETTINGS = re.compile(r"(JAX|XLA)_\w+|NPROC|XDG_CACHE_HOME")
 
 
 # in the driver
@@ -201,9 +197,9 @@ class Ray:
         return pieces
 
     def _make(self, recipes: list[tuple[bool, bytes]]) -> None:
-        surroundings = _surroundings()
+        like_here = surroundings()
         copies = list(zip(self._copies, recipes, strict=True))
-        made = [copy.ask("make", copy.name, surroundings, *packed)[0] for copy, packed in copies]
+        made = [copy.ask("make", copy.name, like_here, *packed)[0] for copy, packed in copies]
         self._listen([promise.call for promise in made], len(made))
         for copy, place in zip(self._copies, self._fetch([p.ref for p in made]), strict=True):
             copy.process, copy.node = place
@@ -370,18 +366,6 @@ def _packed(task: Any, plan: Plan) -> list[tuple[bool, bytes]]:
                     "that makes them itself, when it is made there, would work."
                 ) from error
     return packed
-
-
-def _surroundings() -> dict[str, Any]:
-    """What makes other processes like this one: where modules are, how JAX is set."""
-    import jax
-
-    return {
-        "environ": {k: v for k, v in os.environ.items() if _SETTINGS.fullmatch(k)},
-        "path": [os.path.abspath(entry) for entry in sys.path],
-        "folder": os.getcwd(),
-        "config": pickle.dumps(jax.config.values),  # to unpickle its types imports jax
-    }
 
 
 # what went wrong, on its way to the driver

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
+from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener
 from typing import Any, NamedTuple
 
 from rondel.execution.backend import Lost
 from rondel.execution.backends.channel import Gone
 from rondel.execution.backends.failure import Elsewhere
+
+_LAST_ANSWER = 2.0  # seconds for a step that is under way when a copy is closed
 
 
 class Number(NamedTuple):
@@ -38,13 +42,17 @@ class Exchange:
         self.number = Number(host, self._listener.address[1], secret)
         self._answer = answer
         self._turn = threading.Lock()
+        self._closed = False
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
-        with suppress(OSError):  # it was closed
-            while True:
+        while not self._closed:
+            try:
                 line = self._listener.accept()
-                threading.Thread(target=self._serve, args=(line,), daemon=True).start()
+            except (OSError, EOFError, AuthenticationError):
+                time.sleep(0.05)  # a stranger who hung up or has no key, or the end of listening
+                continue
+            threading.Thread(target=self._serve, args=(line,), daemon=True).start()
 
     def _serve(self, line: Connection) -> None:
         with suppress(EOFError, OSError), line:
@@ -59,8 +67,13 @@ class Exchange:
                 line.send((first_lane, step, failure))
 
     def close(self) -> None:
-        """Take no more calls; whoever is on a line keeps it until this process ends."""
+        """Take no more calls, and let the one that is being answered come to its end.
+
+        Whoever is on a line keeps it until this process ends.
+        """
+        self._closed = True
         self._listener.close()
+        self._turn.acquire(timeout=_LAST_ANSWER)  # and never given back
 
 
 class SocketLine:

@@ -100,7 +100,7 @@ def test_the_environment_keeps_its_promise():
 @pytest.mark.parametrize(
     ("name", "more"),
     [
-        ("ppo", {"normalise_observations": True}),
+        pytest.param("ppo", {"normalise_observations": True}, marks=pytest.mark.long),
         pytest.param("dqn", {}, marks=pytest.mark.long),
         pytest.param("ranked dqn", {}, marks=pytest.mark.long),
         (

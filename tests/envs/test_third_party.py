@@ -82,6 +82,7 @@ def test_ppo_trains_on_it_and_a_cut_ring_gives_the_same_numbers(env):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.long
 def test_its_runs_are_saved_and_go_on(env, tmp_path):
     rondel.train("ppo", env, steps=ROUND, eval_episodes=0, out=tmp_path, **SMALL)
     run = rondel.resume(tmp_path, env=env, steps=3 * ROUND, eval_episodes=0)

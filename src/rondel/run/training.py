@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +108,12 @@ def train(
     request = _request(algorithm, env, steps, seed, config, tuned, until_return, fields)
     setup = request[0]
     path = folder.claim(out, setup.name, setup.env_id, seed)
-    run = Run(*request, path)
+    try:
+        run = Run(*request, path)
+    except BaseException:
+        with suppress(OSError):  # it may hold something already
+            path.rmdir()
+        raise
     return _drive(run, callbacks, display or Silent(), eval_episodes, began)
 
 

@@ -2,7 +2,8 @@
 
 `rondel train` starts from these and prints them. Besides fields of the algorithm's `Config` a row
 may set the run's own: lanes, normalise_observations, scale_rewards. How well they do is in
-benchmarks/learning.
+benchmarks/learning; those of LunarLander-v3 and Breakout-MinAtar are others' settings, and not yet
+measured here.
 """
 
 from __future__ import annotations

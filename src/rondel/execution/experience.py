@@ -222,62 +222,33 @@ def roll(
     lane: Array,
     round: Array,
 ) -> tuple[Tree, Step, Lanes, Produced]:
-    """A round of a traceable environment, env and policy in one scan per block of lanes."""
-    if not keeps_state(task.env):
-        return _roll_all(task, seed, weights, env_state, step, lanes, lane, round)
-    env_step = task.env.step
+    """A round of a traceable environment, env and policy in one scan per block of lanes.
 
-    def one_block(weights: Tree, env_state: Tree, step: Step, lanes: Lanes, lane: Array) -> Tree:
-        def one_step(state: Tree, keys: Array) -> Tree:
+    Lanes outside of JAX must step together: then there is one scan, which acts in blocks.
+    """
+    env_step = task.env.step  # type: ignore[union-attr]
+
+    def play(weights: Tree, env_state: Tree, step: Step, lanes: Lanes, lane: Array) -> Tree:
+        keys = act_key_data(task, seed, round, lane)
+
+        def one_step(state: Tree, t: Array) -> Tree:
             env_state, step, carry = state
-            action, after, extras, carry = act(
-                task.algorithm, weights, carry, step.obs, step.first, keys, lane
+            action, after, extras, carry = act_at(
+                task, weights, carry, step.obs, step.first, keys, t, lane
             )
             env_state, next_step = env_step(env_state, action)
             row = row_of(step, action, extras, carry, next_step)
             return (env_state, next_step, after), (row, outcome_of(next_step))
 
         carry = begin(task, seed, weights, lanes.carry, round, lane)
-        keys = act_keys(task, seed, round, lane)
         (env_state, step, carry), (rows, outcome) = lax.scan(
-            one_step, (env_state, step, carry), keys
+            one_step, (env_state, step, carry), jnp.arange(task.algorithm.rollout)
         )
-        items, summary, tail = finish(task, weights, lanes.tail, rows, step, lane)
-        produced = Produced(items, summary, time_major(outcome))
-        return env_state, step, Lanes(carry, tail), produced
+        items, summary, tail = finish_blocks(task, weights, lanes.tail, rows, step, lane)
+        return env_state, step, Lanes(carry, tail), Produced(items, summary, time_major(outcome))
 
-    return blocked(one_block, task.block)(weights, env_state, step, lanes, lane)
-
-
-def _roll_all(
-    task: Task,
-    seed: Array,
-    weights: Tree,
-    env_state: Tree,
-    step: Step,
-    lanes: Lanes,
-    lane: Array,
-    round: Array,
-) -> tuple[Tree, Step, Lanes, Produced]:
-    """The same where all lanes must step together: only acting is done in blocks."""
-    env_step = task.env.step  # type: ignore[union-attr]
-    keys = act_key_data(task, seed, round, lane)
-
-    def one_step(state: Tree, t: Array) -> Tree:
-        env_state, step, carry = state
-        action, after, extras, carry = act_at(
-            task, weights, carry, step.obs, step.first, keys, t, lane
-        )
-        env_state, next_step = env_step(env_state, action)
-        row = row_of(step, action, extras, carry, next_step)
-        return (env_state, next_step, after), (row, outcome_of(next_step))
-
-    carry = begin(task, seed, weights, lanes.carry, round, lane)
-    (env_state, step, carry), (rows, outcome) = lax.scan(
-        one_step, (env_state, step, carry), jnp.arange(task.algorithm.rollout)
-    )
-    items, summary, tail = finish_blocks(task, weights, lanes.tail, rows, step, lane)
-    return env_state, step, Lanes(carry, tail), Produced(items, summary, time_major(outcome))
+    in_blocks = blocked(play, task.block) if keeps_state(task.env) else play
+    return in_blocks(weights, env_state, step, lanes, lane)
 
 
 def finish_blocks(

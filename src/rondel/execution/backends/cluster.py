@@ -1,7 +1,8 @@
-"""What the copies of a plan ask of a cluster, and what it lacks: plain arithmetic, without Ray."""
+"""What the copies of a plan ask of a cluster, and what it lacks; it needs no Ray."""
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
@@ -63,3 +64,14 @@ def said(amounts: Mapping[str, float]) -> str:
         in_bytes = name == "memory"
         parts.append(f"{amount / 2**30:.3g} GiB of memory" if in_bytes else f"{amount:g} {name}")
     return ", ".join(parts)
+
+
+def refuse_if_nobody_listens(address: str) -> None:
+    """Ray itself would try for more than a minute, and say so in its own words."""
+    host, colon, port = address.rpartition(":")
+    if not colon or "/" in host or not port.isdigit():
+        return  # "local", "auto", "ray://…"
+    try:
+        socket.create_connection((host, int(port)), timeout=5.0).close()
+    except (OSError, OverflowError) as error:
+        raise RondelError(f"There is no Ray at {address}: {error}.") from error

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import socket
 import time
 import warnings
 from collections import deque
@@ -21,7 +20,14 @@ from typing import Any, NamedTuple
 from rondel.errors import RondelError
 from rondel.execution.backend import Copy, Late, Lost, drives, envs_of, name_of, recipe
 from rondel.execution.backends.actor import Worker, leaving, surroundings
-from rondel.execution.backends.cluster import Bundle, bundles_of, missing, said, total
+from rondel.execution.backends.cluster import (
+    Bundle,
+    bundles_of,
+    missing,
+    refuse_if_nobody_listens,
+    said,
+    total,
+)
 from rondel.execution.backends.failure import Elsewhere, unpack
 from rondel.execution.hosted import HostedLanes
 from rondel.plan import Plan
@@ -329,7 +335,7 @@ def start_here(**options: Any) -> None:
 
 def join(address: str, **options: Any) -> None:
     """Become a driver of the cluster at an address."""
-    _refuse_if_nobody_listens(address)
+    refuse_if_nobody_listens(address)
     # A failure reaches the driver once; what else it spoiled on its way need not be told.
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
     try:
@@ -343,17 +349,6 @@ def join(address: str, **options: Any) -> None:
             f"There is no Ray at {address}, or it wants a token that RAY_AUTH_TOKEN does not "
             f"give: {error}"
         ) from error
-
-
-def _refuse_if_nobody_listens(address: str) -> None:
-    """Ray itself would try for more than a minute, and say so in its own words."""
-    host, colon, port = address.rpartition(":")
-    if not colon or "/" in host or not port.isdigit():
-        return  # "local", "auto", "ray://…"
-    try:
-        socket.create_connection((host, int(port)), timeout=5.0).close()
-    except (OSError, OverflowError) as error:
-        raise RondelError(f"There is no Ray at {address}: {error}.") from error
 
 
 def _fault_of(ref: Any, names: Mapping[str, str]) -> Elsewhere | Lost | None:

@@ -19,6 +19,7 @@ from rondel import RondelError
 from rondel.algorithms import ppo
 from rondel.envs.errors import EnvError
 from rondel.run import checkpoint
+from rondel.run.display import Silent
 from run.small import DQN, PPO, SMALL
 
 
@@ -372,3 +373,20 @@ def test_a_folder_without_a_checkpoint_can_be_used_again(tmp_path: Path) -> None
 def test_a_memory_that_does_not_fit_is_refused() -> None:
     with pytest.raises(RondelError, match="smaller capacity"):
         rondel.start("dqn", "CartPole-v1", steps=100, **DQN | {"capacity": 10**12})
+
+
+class Heard(Silent):
+    def stop(self, message: str) -> None:
+        self.message = message
+
+
+def test_a_second_interrupt_is_no_failure(tmp_path: Path) -> None:
+    def interrupt(run: Any, report: Any) -> None:
+        raise KeyboardInterrupt
+
+    heard = Heard()
+    with pytest.raises(KeyboardInterrupt):
+        rondel.train(
+            "ppo", "probe:one", steps=500, out=tmp_path / "run", callbacks=interrupt, display=heard
+        )
+    assert heard.message == f"Stopped at once, without saving; its folder is {tmp_path / 'run'}."

@@ -246,7 +246,7 @@ def _drive(
         recorder = Recorder(metrics, run.steps if resumed else None)
         before = read(metrics)[-1]["seconds"] if resumed and read(metrics) else 0.0
         display.start(summary.rows(run))
-        ending = f"The run failed; its folder is {run.path}."
+        ending = failed = f"The run failed; its folder is {run.path}."
         try:
             with recorder:
                 clock = _Clock(run, began - before)
@@ -259,6 +259,10 @@ def _drive(
                 curve.draw(run.path, f"{run.setup.name} on {run.setup.env_id}")
                 run.result = clock.result(evaluation)
                 ending = summary.ending(run, where)
+        except KeyboardInterrupt:
+            if ending == failed:  # a second Ctrl-C, which does not wait
+                ending = f"Stopped at once, without saving; its folder is {run.path}."
+            raise
         finally:
             display.stop(ending)
     return run

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
 
 import jax
 import pytest
 
 import rondel
-from rondel.errors import RondelError
 from rondel.execution.backends import inline
 from rondel.execution.traced import TracedLanes
 from rondel.plan import parse
-from rondel.run import cli
 from rondel.run.explain import Explanation, Handover
 from rondel.run.setup import bytes_of
 
@@ -34,10 +27,6 @@ DQN: dict[str, Any] = {
     "hidden": (8,),
     "tuned": False,
 }
-FLAGS = [
-    *("--lanes", "16", "--rollout", "4", "--updates", "3", "--batch", "16", "--capacity", "500"),
-    *("--warmup", "0", "--hidden", "8", "--no-tuned"),
-]
 
 
 def dqn(plan: Any, env: Any = "CartPole-v1", **fields: Any) -> Explanation:
@@ -378,114 +367,3 @@ def test_a_plan_can_be_given_as_a_value() -> None:
 
 
 # What can't run is refused, by train too.
-
-
-@pytest.mark.parametrize("command", ["explain", "train"])
-@pytest.mark.parametrize(
-    ("flags", "sentence"),
-    [
-        (["--plan", "actor*3 | learner"], "actor*3 can't share 16 lanes in blocks of 8 evenly"),
-        (["--plan", "actor*2 | lerner"], "did you mean learner?"),
-        (["--plan", "all", "--free"], "--free has nothing to overlap here"),
-        (["--resources", "all:cpu=1"], "resources are kept by Ray"),
-        (
-            ["--plan", "actor | memory | gradient*3 | update"],
-            "gradient*3 can't share the 16 rows of a drawn batch evenly; 1, 2, 4 or 8 copies, or "
-            "batches of 15 or 18 rows, would work.\n"
-            "  actor | memory | gradient*3 | update\n"
-            "                   ^^^^^^^^^^\n",
-        ),
-        (
-            ["--plan", "actor | memory*2 | gradient*4 | update", "--batch", "18"],
-            "gradient*4 can't share the 18 rows of a drawn batch evenly; 1, 2, 6 or 18 copies, or "
-            "batches of 16 or 20 rows, would work.",
-        ),
-        (
-            ["--plan", "actor | memory*2 | gradient+update", "--batch", "15"],
-            "a batch of 15 can't be drawn in equal parts from 2 shards of memory; 14 or 16 can.",
-        ),
-        (["--capacity", "1000000000000"], "Memory would take"),
-    ],
-)
-def test_what_can_not_run_is_refused(
-    command: str,
-    flags: list[str],
-    sentence: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    out = ["--out", str(tmp_path / "run")] if command == "train" else []
-    with pytest.raises(SystemExit) as exit_:
-        cli.main([command, "dqn", "CartPole-v1", *FLAGS, *flags, *out])
-    assert exit_.value.code == 2
-    assert sentence in capsys.readouterr().err
-
-
-def test_shards_are_refused_that_fit_one_by_one_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = dqn("actor | memory*2 | gradient+update").fragments[1].holds["memory"]
-    assert one is not None
-    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": 2 * one - 1}.get)
-    for do in (rondel.explain, rondel.start):
-        fields = DQN | {"plan": "actor | memory*2 | gradient+update"}
-        with pytest.raises(RondelError, match="Memory would take"):
-            do("dqn", "CartPole-v1", **fields)
-        # a cluster may have several machines
-    assert dqn("actor | memory*2 | gradient+update", on="ray").on == "ray"
-
-
-def test_one_copy_of_each_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rondel.run import setup
-
-    monkeypatch.setattr(setup, "shard_like", None)
-    fields = {k: v for k, v in DQN.items() if k != "tuned"}
-    setup.prepare("dqn", "CartPole-v1", fields=fields | {"plan": "actor*2 | learner"})
-    with pytest.raises(TypeError):
-        setup.prepare("dqn", "CartPole-v1", fields=fields | {"plan": "actor | learner*2"})
-
-
-# On the command line, where nothing runs.
-
-
-def test_json_is_the_record(capsys: pytest.CaptureFixture[str]) -> None:
-    cli.main(["explain", "dqn", "CartPole-v1", *FLAGS, "--plan", "actor*2 | learner", "--json"])
-    told = json.loads(capsys.readouterr().out)
-    assert told["plan"] == "actor*2 | learner"
-    assert told["fragments"][0]["shares"][1] == {
-        "name": "actor 2 of 2",
-        "lanes": [[8, 15]],
-        "rows": None,
-    }
-    assert told["handovers"][0]["round_bytes"] == 16 * 164  # as above
-    cli.main(["explain", "dqn", "CartPole-v1", *FLAGS, "--plan", "actor*2 | learner"])
-    assert capsys.readouterr().out == f"{dqn('actor*2 | learner')}\n"
-
-
-def test_help_has_the_flags_that_matter(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as exit_:
-        cli.main(["explain", "dqn", "CartPole-v1", "--help"])
-    assert exit_.value.code == 0
-    text = capsys.readouterr().out
-    assert "Nothing runs." in text
-    for flag in ("plan", "lag", "free", "on", "resources", "lanes", "batch", "json", "no-tuned"):
-        assert f"--{flag}" in text
-    assert "--steps" not in text
-
-
-def test_nothing_runs() -> None:
-    """No process is started, no fragment made; JAX does not even look for a device."""
-    code = f"""
-import subprocess, os, sys
-from jax._src import xla_bridge
-from rondel.execution.backends.spawner import Spawner
-from rondel.execution.fragment import Fragment
-from rondel.run import cli
-def fail(*args, **kwargs):
-    raise AssertionError("it ran")
-Spawner.__init__ = Fragment.__init__ = subprocess.Popen.__init__ = fail
-os.fork = os.posix_spawn = fail
-cli.main(["explain", "dqn", "CartPole-v1", *{FLAGS!r}, "--plan", "env*2 | policy | learner*2"])
-print(len(xla_bridge._backends), file=sys.stderr)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout.startswith("dqn on jax:CartPole-v1, 16 lanes in blocks of 8\n")
-    assert done.stderr.strip() == "0"

@@ -4,9 +4,10 @@
     python benchmarks/distribution/run.py sleepy --write     one of them, written to results.md
     python benchmarks/distribution/run.py sleepy --rllib PYTHON     with RLlib, in its own venv
 
-Tables: `sleepy` (an environment that sleeps 2 ms per step), `cartpole` (the cost of cutting),
-`wire` (one round trip). Ratios are what counts: the cores are shared and noisy. Speed is counted
-in steps after a few rounds, so that compilation is not in it.
+Tables: `sleepy` (an environment that sleeps 2 ms per step, 8 lanes a copy), `sleepy-one` (one
+lane a copy), `cartpole` (the cost of cutting), `wire` (one round trip). Ratios are what counts: the
+cores are shared and noisy. Speed is counted in steps after a few rounds, so that compilation is
+not in it.
 """
 
 from __future__ import annotations
@@ -42,28 +43,45 @@ def steps_per_second(seconds: float, *request: Any, **fields: Any) -> float:
 
 
 def sleepy(seconds: float, rllib: str | None) -> list[str]:
-    """`actor*16 | learner` against `actor*1`, and central inference; 8 lanes a copy, then one."""
-    rows = ["| lanes a copy | plan | on | steps/s | of 16 × one |", "|---|---|---|---|---|"]
-    for each, on in ((8, "processes"), (8, "ray"), (1, "processes"), (1, "ray")):
-        one = 0.0
-        for plan, lanes in (
-            ("actor | learner", each),
-            ("actor*16 | learner", 16 * each),
-            ("env*16 | policy+learner", max(16 * each, 32)),
-        ):
-            fields = {"lanes": lanes, "block": each, "rollout": 64, **SMALL}
-            speed = steps_per_second(seconds, "ppo", Sleepy, plan=plan, on=on, **fields)
-            one = one or speed
-            share = f"{speed / one / 16:.2f}"
-            rows.append(f"| {each} | `{cell(plan)}` | {on} | {speed:,.0f} | {share} |")
-            print(rows[-1], flush=True)
-        for runners in (1, 16) if rllib and on == "ray" else ():
-            script = str(HERE / "rllib_sleepy.py")
-            command = [rllib, script, str(runners), str(each), str(seconds)]
-            out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-            speed = float(out.split()[-1])
-            rows.append(f"| {each} | RLlib PPO, {runners} env runners | ray | {speed:,.0f} | |")
-            print(rows[-1], flush=True)
+    """`actor*16 | learner` against `actor*1`, and central inference, with 8 lanes a copy."""
+    return _sleepy(8, seconds, rllib, repeats=3)
+
+
+def sleepy_one(seconds: float, rllib: str | None) -> list[str]:
+    """The same with one lane a copy."""
+    return _sleepy(1, seconds, rllib, repeats=1)
+
+
+def _sleepy(each: int, seconds: float, rllib: str | None, repeats: int) -> list[str]:
+    """Plans in turn, several times: a ratio is to the `actor*1` of the same turn."""
+    lanes = {
+        "actor | learner": each,
+        "actor*16 | learner": 16 * each,
+        "env*16 | policy+learner": max(16 * each, 32),
+    }
+    rows = ["| plan | on | steps/s, median | of 16 × one, median | of each turn |"]
+    rows.append("|---|---|---|---|---|")
+    for on in ("processes", "ray"):
+        turns: list[dict[str, float]] = []
+        for _ in range(repeats):
+            turns.append({})
+            for plan, b in lanes.items():
+                fields = {"lanes": b, "block": each, "rollout": 64, **SMALL}
+                speed = steps_per_second(seconds, "ppo", Sleepy, plan=plan, on=on, **fields)
+                turns[-1][plan] = speed
+                print(on, plan, f"{speed:,.0f} steps/s", flush=True)
+        for plan in lanes:
+            speed = statistics.median(turn[plan] for turn in turns)
+            shares = [turn[plan] / turn["actor | learner"] / 16 for turn in turns]
+            told = ", ".join(f"{share:.2f}" for share in shares)
+            median = statistics.median(shares)
+            rows.append(f"| `{cell(plan)}` | {on} | {speed:,.0f} | {median:.2f} | {told} |")
+    for runners in (1, 16) if rllib else ():
+        script = str(HERE / "rllib_sleepy.py")
+        command = [rllib, script, str(runners), str(each), str(seconds)]
+        out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        speed = float(out.split()[-1])
+        rows.append(f"| RLlib PPO, {runners} env runners | ray | {speed:,.0f} | | |")
     return rows
 
 
@@ -112,7 +130,7 @@ def cell(plan: str) -> str:
     return plan.replace("|", "\\|")
 
 
-TABLES = {"sleepy": sleepy, "cartpole": cartpole, "wire": wire}
+TABLES = {"sleepy": sleepy, "sleepy-one": sleepy_one, "cartpole": cartpole, "wire": wire}
 
 
 def write(name: str, lines: list[str]) -> None:

@@ -40,6 +40,9 @@ class Backend(Protocol):
     def wait(self, promises: Sequence[Promise]) -> list[int]:
         """Which of them are there by now: at least one."""
 
+    def settled(self, now: bool = False) -> None:
+        """The ring is between two rounds: a time, or with `now` the time, to keep what it is."""
+
     def close(self) -> None:
         """End every copy; nothing stays behind."""
 
@@ -87,3 +90,24 @@ def envs_of(plan: Plan, policy_copy: int) -> range:
         return range(mine, mine + 1)
     each = envs // policies
     return range(policy_copy * each, (policy_copy + 1) * each)
+
+
+def units(plan: Plan) -> list[list[tuple[int, int]]]:
+    """Copies that live and die together, as (piece, copy): policies and the envs they drive."""
+    rest = [
+        (piece, copy)
+        for piece, (stages, copies) in enumerate(plan.pieces)
+        for copy in range(copies)
+        if not drives(plan) or ("env" not in stages and "policy" not in stages)
+    ]
+    if not drives(plan):
+        return [[place] for place in rest]
+    policy = plan.pieces.index(plan.piece_of("policy"))
+    envs, policies = plan.copies("env"), plan.copies("policy")
+    n = min(envs, policies)  # each shares either its envs or its policies with nobody
+    together = [
+        [(0, e) for e in range(i * envs // n, (i + 1) * envs // n)]
+        + [(policy, p) for p in range(i * policies // n, (i + 1) * policies // n)]
+        for i in range(n)
+    ]
+    return together + [[place] for place in rest]

@@ -19,6 +19,7 @@ import numpy as np
 
 from rondel.errors import RondelError
 from rondel.execution import experience, fused, learning
+from rondel.execution.blackbox import Recorder
 from rondel.execution.episodes import Recent
 from rondel.execution.experience import Lanes, Row
 from rondel.execution.hosted import Direct, HostedLanes, Link
@@ -267,9 +268,45 @@ class Fragment:
         for name, tree in parts.items():
             setattr(self, name, with_keys(getattr(self, name), jax.tree.map(jnp.array, tree)))
 
+    def keep(self, most_bytes: int) -> dict[str, Tree] | None:
+        """All that it is, and what it drives, for a copy that takes its place; None if too much."""
+        parts = self.snapshot()
+        if sum(x.nbytes for x in jax.tree.leaves(parts)) > most_bytes:
+            return None
+        if self.links and keeps_state(self.task.env):
+            driven = [group for phase in self.phases for group in phase]
+            for group in driven:
+                self.links[group.env].ask("state", group.first_lane, None)
+            parts["driven"] = [self.links[group.env].take(group.first_lane) for group in driven]
+        return parts
+
+    def take_over(self, parts: dict[str, Tree], again: int) -> None:
+        """Be what `keep` once gave. Environments that have no state begin new episodes."""
+        driven = parts.pop("driven", ())
+        if "policy" in self.stages:
+            self.begin(again)
+            if not keeps_state(self.task.env):
+                parts.pop("step")
+        self.restore(parts)
+        if "policy" in self.stages and not keeps_state(self.task.env):
+            self._forget_tail()
+        groups = [group for phase in self.phases for group in phase] if driven else ()
+        for group, state in zip(groups, driven, strict=True):
+            self.links[group.env].ask("set_state", group.first_lane, state)
+        for group in groups:
+            self.links[group.env].take(group.first_lane)
+
+    def record(self, recorder: Recorder) -> None:
+        """Write down what the environments here do, before they do it."""
+        if self._hosted is not None:
+            self._hosted.record(recorder)
+
     def begin_again(self, again: int) -> None:
         """Begin new episodes: what the lanes saw last does not lead to what they see now."""
         self.begin(again)
+        self._forget_tail()
+
+    def _forget_tail(self) -> None:
         gone = self.lanes.tail._replace(valid=jnp.zeros_like(self.lanes.tail.valid))
         self.lanes = self.lanes._replace(tail=gone)
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any, Protocol
 
+from rondel.execution.blackbox import Recorder
 from rondel.execution.layout import Group
 from rondel.execution.seeds import Purpose, lane_seeds
 from rondel.types import HostEnv, HostWorld, Step, Tree
@@ -24,6 +25,9 @@ class Link(Protocol):
     def step(self, first_lane: int, action: Any) -> None:
         """Ask for a step of a group."""
 
+    def ask(self, request: str, first_lane: int, what: Any) -> None:
+        """Ask for anything of a group; only lines to other processes need this."""
+
     def take(self, first_lane: int) -> Step:
         """The answer to what was asked last of a group; its arrays last until the next question."""
 
@@ -35,6 +39,7 @@ class HostedLanes:
         self._seed = seed
         self._groups = {group.first_lane: group for group in groups}
         self._envs: dict[int, HostEnv] = {}
+        self._recorder: Recorder | None = None
         try:
             for first_lane, group in self._groups.items():
                 self._envs[first_lane] = world.make(group.lanes, first_lane)
@@ -50,7 +55,19 @@ class HostedLanes:
 
     def step(self, first_lane: int, action: Any) -> Step:
         """One step of a group."""
-        return self._envs[first_lane].step(action)
+        if self._recorder is None:
+            return self._envs[first_lane].step(action)
+        self._recorder.enter(action)
+        step = self._envs[first_lane].step(action)
+        self._recorder.leave()
+        return step
+
+    def record(self, recorder: Recorder) -> None:
+        """Write down each step before it is taken."""
+        self._recorder = recorder
+        for env in self._envs.values():
+            if hasattr(env, "at"):
+                env.at = recorder.lane
 
     def snapshot(self) -> dict[str, Tree]:
         """Nothing: what these environments are can't be kept."""
@@ -71,10 +88,13 @@ class Direct:
         self._answers: dict[int, Step] = {}
 
     def reset(self, first_lane: int, again: int) -> None:
-        self._answers[first_lane] = self._stage.reset(first_lane, again)
+        self.ask("reset", first_lane, again)
 
     def step(self, first_lane: int, action: Any) -> None:
-        self._answers[first_lane] = self._stage.step(first_lane, action)
+        self.ask("step", first_lane, action)
+
+    def ask(self, request: str, first_lane: int, what: Any) -> None:
+        self._answers[first_lane] = getattr(self._stage, request)(first_lane, what)
 
     def take(self, first_lane: int) -> Step:
         return self._answers.pop(first_lane)

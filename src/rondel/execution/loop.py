@@ -49,6 +49,7 @@ def rounds(
         spent = time.monotonic() - started
         # before any of them is seen: the ring is past them all, and must not be saved then
         stop_if_not_finite(reports, advice)
+        ring.backend.settled()
         yield from reports
         n = at_a_time or next_pace(n, spent, fused.capacity(ring.task))
 

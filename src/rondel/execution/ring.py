@@ -129,6 +129,7 @@ class Ring:
         self.backend.get(asked)
         self.pending = deque(self._parts(made, home) for made in flying)
         self.weights = self.update[0].call("acting")
+        self.backend.settled(now=True)
 
     def _parts(self, made: Made, home: bool) -> Made:
         """A round in flight, as the copies of this plan would have made it."""

@@ -49,6 +49,15 @@ class TracedLanes:
         self._states[first_lane], step = self._step(self._states[first_lane], action)
         return step
 
+    def state(self, first_lane: int, _: Any) -> Tree:
+        """What a group is."""
+        return without_keys(self._states[first_lane])
+
+    def set_state(self, first_lane: int, state: Tree) -> None:
+        """Go on from what `state` once gave."""
+        kept = jax.tree.map(jnp.array, state)
+        self._states[first_lane] = with_keys(self._states[first_lane], kept)
+
     def snapshot(self) -> dict[str, Tree]:
         """The state of every group, in one piece each, by first lane, if it can be kept."""
         if not self._env.pure:

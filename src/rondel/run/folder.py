@@ -63,7 +63,7 @@ def describe(setup: Setup, steps: int, until_return: float, machine: str) -> dic
     }
 
 
-PLACING = ("plan", "lag", "free", "on", "resources", "address", "deadline")
+PLACING = ("plan", "lag", "free", "on", "resources", "address", "deadline", "restarts")
 
 
 def setup_from(

@@ -48,6 +48,7 @@ class Options:
     resources: str | None = None  # what pieces ask for, such as "actor:cpu=1 learner:cpu=1,gpu=1"
     address: str | None = None  # of a Ray cluster that runs; by default one is started here
     deadline: float = 600.0  # seconds without an answer from any copy after which a run gives up
+    restarts: int = 20  # of a copy that died, one after the other without getting any further
     normalise_observations: bool = False  # by running mean and deviation
     scale_rewards: bool = False  # by the running deviation of the discounted return
 
@@ -241,10 +242,11 @@ def backend_for(setup: Setup) -> Backend:
     if options.on == "processes":
         from rondel.execution.backends.processes import Processes
 
-        return Processes(options.deadline)
+        return Processes(options.deadline, options.restarts)
     from rondel.execution.backends.ray import Ray
 
-    return Ray(options.address, asked if options.resources else None, options.deadline)
+    asked_for = asked if options.resources else None
+    return Ray(options.address, asked_for, options.deadline, options.restarts)
 
 
 def tuned_for(name: str, env_id: str) -> dict[str, Any]:

@@ -35,6 +35,7 @@ class Lanes:
         self._write = masked_writer(space) if masked else writer(space)
         self._translate = translator(self.envs[0].action_space)
         self._seeds: list[int] = []
+        self.at = memoryview(bytearray(4)).cast("i")  # the lane that steps: whoever looks on
 
     def reset(self, seeds: Any) -> Step:
         """Start an episode in every lane, with seeds[i] in lane i; later ones go on from there."""
@@ -61,9 +62,10 @@ class Lanes:
         if isinstance(self._spec.action, Discrete):
             actions = actions.tolist()  # environments check and compare plain ints fastest
         stacked = zeros(self._spec.observation, b)
-        lane = 0
+        lane, at = 0, self.at
         try:
             for lane, env in enumerate(self.envs):
+                at[0] = lane
                 if first[lane]:
                     obs, info = env.reset()
                     totals[lane], lengths[lane] = 0.0, 0

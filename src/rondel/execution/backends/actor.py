@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from rondel.execution.backends.failure import Elsewhere, pack
 from rondel.execution.backends.link import LineLink
@@ -18,6 +18,21 @@ from rondel.execution.layout import Share
 # What a process sets before JAX starts, and what a run's last bits depend on.
 _SETTINGS = re.compile(r"(JAX|XLA)_\w+|NPROC|XDG_CACHE_HOME")
 _OWN = ("make", "listen", "connect")  # requests to the worker itself, not to its fragment
+
+
+class Turn(NamedTuple):
+    """The place of a request among all that a copy is asked.
+
+    A request whose arguments are lost never comes; those behind it must not be answered then. They
+    are all asked again, in another epoch.
+    """
+
+    epoch: int
+    number: int
+
+
+class OutOfTurn(Exception):
+    """A request before this one never came."""
 
 
 class Worker:
@@ -32,6 +47,7 @@ class Worker:
         self._jax = False
         self._failure: Elsewhere | None = None
         self._exchange: Exchange | None = None
+        self._epoch, self._number = 0, 0  # of the request that comes next
 
     def make(
         self, name: str, surroundings: dict[str, Any], needs_jax: bool, packed: bytes
@@ -61,8 +77,12 @@ class Worker:
         links = {e: LineLink(line, patience, lambda step: step) for e, line in lines.items()}
         self._fragment.connect(links)
 
-    def do(self, request: str, n: int, *args: Any) -> tuple[Any, ...]:
-        """Nothing, then the `n` results of a request."""
+    def do(self, request: str, n: int, turn: Turn, *args: Any) -> tuple[Any, ...]:
+        """Nothing, then the `n` results of a request, if it is its turn."""
+        epoch, number = turn
+        if number != self._number or epoch < self._epoch:
+            raise OutOfTurn(f"{self._name} was asked for {number}, and is at {self._number}")
+        self._epoch, self._number = epoch, number + 1
         results = self.ask(request, *args)
         return (None, *results) if n > 1 else (None, results)
 

@@ -70,6 +70,9 @@ class Inline:
     def wait(self, promises: Sequence[Any]) -> list[int]:
         return list(range(len(promises)))
 
+    def settled(self, now: bool = False) -> None:
+        """Nothing dies here but with the driver."""
+
     def close(self) -> None:
         copies, self._copies = self._copies, []
         with ExitStack() as everyone:  # also when one of them fails to

@@ -35,12 +35,12 @@ class LineLink:
         self._answers: dict[int, tuple[Any, bytes | None]] = {}
 
     def reset(self, first_lane: int, again: int) -> None:
-        self._ask("reset", first_lane, again)
+        self.ask("reset", first_lane, again)
 
     def step(self, first_lane: int, action: Any) -> None:
-        self._ask("step", first_lane, action)
+        self.ask("step", first_lane, action)
 
-    def _ask(self, request: str, first_lane: int, what: Any) -> None:
+    def ask(self, request: str, first_lane: int, what: Any) -> None:
         try:
             self._line.send((request, first_lane, what))
         except Gone:

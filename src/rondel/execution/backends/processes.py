@@ -6,9 +6,12 @@ that no channel is ever full. It takes in answers whenever it waits for somethin
 
 from __future__ import annotations
 
+import logging
+import mmap
 import os
 import pickle
 import select
+import signal
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -19,20 +22,26 @@ import cloudpickle  # type: ignore[import-untyped]
 import jax
 
 from rondel.errors import RondelError
-from rondel.execution.backend import Copy, Late, Lost, drives, envs_of, name_of, recipe
+from rondel.execution import blackbox
+from rondel.execution.backend import Copy, Late, Lost, drives, envs_of, name_of, recipe, units
 from rondel.execution.backends.channel import Channel, Gone, pair
 from rondel.execution.backends.failure import unpack
+from rondel.execution.backends.journal import TAKE_OVER, Asked, Journal, Redo
+from rondel.execution.backends.keeper import Keeper
 from rondel.execution.backends.shared import Arena, Message, Place, View, decode, encode
 from rondel.execution.backends.spawner import Spawner
 from rondel.execution.backends.worker import Answer, At, Call, Start
 from rondel.execution.fragment import RESULTS
 from rondel.execution.hosted import HostedLanes
+from rondel.execution.supervise import Death, Restart, Stop, decide
 from rondel.execution.task import on_host, to_device
 from rondel.plan import Plan
 
 _AT_ONCE = 8  # calls that a copy has been sent and has not answered
 _MOST = 240  # copies: every process holds every arena
 _GRACE = 5.0  # seconds that copies have to end by themselves
+_STOPPED = 5.0  # seconds after which a process that someone stopped counts as hung
+_AGAIN = 1 << 20  # episodes that begin after a death are others than any that began before
 _LIGHT = ("rondel.execution.backends.worker", "rondel.execution.hosted", "rondel.envs.gym.lanes")
 _HEAVY = ("optax", "rondel.execution.traced", "rondel.execution.fragment", *_LIGHT)
 _SETTINGS = (
@@ -45,6 +54,7 @@ _SETTINGS = (
     "jax_numpy_rank_promotion",
     "jax_threefry_partitionable",
 )
+_log = logging.getLogger("rondel")
 
 
 class Promise:
@@ -54,22 +64,35 @@ class Promise:
         self.owner = owner
         self.message: Message | None = None
 
+    def keep(self, message: Message) -> None:
+        """It is there."""
+        self.message = message
+        self.owner.live.update(message.places)
+
     def __del__(self) -> None:
-        if self.message is not None and self.message.places:
-            self.owner.done_with.extend(self.message.places)
+        if self.message is not None:
+            for place in self.message.places:
+                self.owner.live.pop(place[0], None)
+                self.owner.done_with.append(place)
 
 
 class ProcessCopy:
     """The driver's end of a copy."""
 
-    def __init__(self, backend: Processes, number: int, name: str, channel: Channel) -> None:
-        self.number, self.name, self.channel = number, name, channel
-        self.spawner: Spawner | None = None
-        self.pid = 0
+    def __init__(self, backend: Processes, piece: int, copy: int, start: Start, make: Any) -> None:
+        self.number, self.name, self.piece, self.copy = start.me, start.name, piece, copy
+        self.start, self.make = start, make
+        self.recipe = b""  # what the process is told to be
+        self.journal = Journal(is_kept=False)
+        self.live: dict[int, int] = {}  # places of its arena that are promised: offset and bytes
         self.done_with: deque[Place] = deque()  # of its arena: it is told with the next call
-        self.unsent: deque[tuple[Call, list[Promise]]] = deque()
-        # calls under way: what they promise, and what they were given, which is kept until then
-        self.sent: dict[int, tuple[list[Promise], tuple[Any, ...]]] = {}
+        self.lent: dict[int, list[Place]] = {}  # of the driver's arena, by the call that reads it
+        self.page = mmap.mmap(-1, blackbox.SIZE)
+        self.channel: Channel
+        self.spawner: Spawner
+        self.pid = 0
+        self.busy_since = 0.0  # when it was last heard of, or asked after it had nothing to do
+        self.stopped_since: float | None = None
         self._backend = backend
 
     @property
@@ -78,27 +101,34 @@ class ProcessCopy:
 
     def call(self, request: Any, *args: Any) -> Any:
         self._backend.raise_if_over()
-        results = RESULTS.get(request, 1)
-        promises = [Promise(self) for _ in range(results)]
-        call = Call(self._backend.next_number(), request, args, results, [])
-        self.unsent.append((call, promises))
+        promises = [Promise(self) for _ in range(RESULTS.get(request, 1))]
+        self.journal.unsent.append(Asked(request, args, promises))
         self._backend.send_ready(self)
-        return promises[0] if results == 1 else tuple(promises)
+        return promises[0] if len(promises) == 1 else tuple(promises)
 
 
 class Processes:
-    """The backend of local processes. `deadline`: seconds without any answer that are too many."""
+    """The backend of local processes.
 
-    def __init__(self, deadline: float = 600.0) -> None:
+    `deadline`: seconds without an answer that are too many. `restarts`: how often a copy that died
+    or hangs may be started again without getting any further; 0 ends the run instead.
+    """
+
+    def __init__(self, deadline: float = 600.0, restarts: int = 0) -> None:
         self._deadline = self._patience = deadline
+        self._restarts = restarts
         self._copies: list[ProcessCopy] = []
         self._spawners: dict[tuple[str, ...], Spawner] = {}
+        self._old_spawners: list[Spawner] = []  # that were killed; their children live on
         self._arena: Arena | None = None
+        self._fds: list[int] = []  # of all arenas
         self._views: list[View] = []
         self._by_fd: dict[int, ProcessCopy] = {}
         self._poll = select.poll()
         self._number = 0
         self._over: BaseException | None = None  # what ended it
+        self._looked = 0.0  # when the watchdog last did
+        self._keeper = Keeper()
 
     def __del__(self) -> None:
         """A run that nobody closed leaves nothing either."""
@@ -127,102 +157,106 @@ class Processes:
         pickled: dict[int, bytes] = {}  # by id: most is the same for all copies
         for x in (x for make, args in recipes.values() for x in (make, *args)):
             pickled[id(x)] = pickled.get(id(x)) or _pickle(x)
-        pieces = self._spawn(plan, recipes)
-        made = []
-        for (piece, copy), (make, args) in recipes.items():
-            parts = [pickled[id(x)] for x in (make, *args)]
-            made.append(pieces[piece][copy].call(pickle.dumps(parts)))
-        self.get(made)
+        self._make_arenas(len(recipes))
+        settings = pickle.dumps(_settings())
+        pieces: list[list[Any]] = [[] for _ in plan.pieces]
+        for number, ((piece, copy), (make, args)) in enumerate(recipes.items(), 1):
+            name = name_of(plan, piece, copy)
+            start = Start(number, name, len(self._fds), settings, self._deadline)
+            made = ProcessCopy(self, piece, copy, start, make)
+            driven = drives(plan) and piece == 0
+            made.journal = Journal(is_kept=self._restarts > 0 and not driven)
+            made.recipe = pickle.dumps([pickled[id(x)] for x in (make, *args)])
+            pieces[piece].append(made)
+            self._copies.append(made)
+        self._plan, self._redo = plan, Redo(plan, task)
+        for unit in units(plan):
+            self._start([pieces[piece][copy] for piece, copy in unit])
+        self.get([copy.call(copy.recipe) for copy in self._copies])
+        for started in self._copies:
+            started.journal.began = True
         return pieces
 
     def _spawner(self, make: Any) -> Spawner:
         preload = _LIGHT if make is HostedLanes else _HEAVY
+        if preload in self._spawners and not self._spawners[preload].is_alive():
+            self._old_spawners.append(self._spawners.pop(preload))
         if preload not in self._spawners:
             self._spawners[preload] = Spawner(preload)
         return self._spawners[preload]
 
-    def _spawn(self, plan: Plan, recipes: Any) -> list[list[Any]]:
-        """A process for each copy, with lines between policies and environments."""
-        numbers = {place: i + 1 for i, place in enumerate(recipes)}
-        policy = plan.pieces.index(plan.piece_of("policy"))
-        settings = pickle.dumps(_settings())
-        pieces: list[list[Any]] = [[] for _ in plan.pieces]
+    def _make_arenas(self, copies: int) -> None:
+        self._arena = Arena()
+        self._fds = [self._arena.fd]
+        for _ in range(copies):
+            self._fds.append(os.memfd_create("rondel-arena", os.MFD_CLOEXEC))
+        self._views = [View(os.dup(fd)) for fd in self._fds]
+
+    def _start(self, unit: list[ProcessCopy]) -> None:
+        """A process for each copy of a unit, with lines between its policy and environments."""
+        policies = [c for c in unit if "policy" in self._plan.pieces[c.piece].stages]
         with ExitStack() as passed_on:  # processes have these for themselves
-            arenas = self._make_arenas(len(recipes), passed_on)
             lines: dict[tuple[int, int], tuple[Channel, Channel]] = {}  # by policy and env copy
-            for copy in range(plan.copies("policy")) if drives(plan) else ():
-                for env in envs_of(plan, copy):
-                    lines[copy, env] = pair()
-                    for end in lines[copy, env]:
+            for policy in policies if drives(self._plan) else ():
+                for env in envs_of(self._plan, policy.copy):
+                    lines[policy.copy, env] = pair()
+                    for end in lines[policy.copy, env]:
                         passed_on.callback(end.close)
-            for (piece, copy), (make, _) in recipes.items():
-                links = [at for at in lines if piece == policy and at[0] == copy]
-                driven = [at for at in lines if piece == 0 and at[1] == copy]
-                start = Start(
-                    me=numbers[piece, copy],
-                    name=name_of(plan, piece, copy),
-                    arenas=len(arenas),
-                    links=tuple((e, numbers[0, e], name_of(plan, 0, e)) for _, e in links),
+            numbers = {c.copy: (c.number, c.name) for c in unit if c.piece == 0}
+            for copy in unit:
+                links = [at for at in lines if copy in policies and at[0] == copy.copy]
+                driven = [at for at in lines if copy not in policies and at[1] == copy.copy]
+                start = copy.start._replace(
+                    links=tuple((e, *numbers[e]) for _, e in links),
                     driven=len(driven),
-                    settings=settings,
-                    deadline=self._deadline,
+                    live=tuple(copy.live.items()),
                 )
                 ends = [lines[at][0] for at in links] + [lines[at][1] for at in driven]
-                fds = [*arenas, *(end.fileno() for end in ends)]
-                pieces[piece].append(self._start(make, start, fds))
-        return pieces
+                self._spawn(copy, start, [end.fileno() for end in ends])
 
-    def _make_arenas(self, copies: int, passed_on: ExitStack) -> list[int]:
-        self._arena = Arena()
-        fds = [self._arena.fd]
-        for _ in range(copies):
-            fds.append(os.memfd_create("rondel-arena", os.MFD_CLOEXEC))
-            passed_on.callback(os.close, fds[-1])
-        for fd in fds:
-            self._views.append(View(os.dup(fd)))
-        return fds
-
-    def _start(self, make: Any, start: Start, fds: list[int]) -> ProcessCopy:
-        ours, theirs = pair()
-        made = ProcessCopy(self, start.me, start.name, ours)
-        self._copies.append(made)
-        self._by_fd[ours.fileno()] = made
-        self._poll.register(ours.fileno(), select.POLLIN)
-        made.spawner = self._spawner(make)
-        with closing(theirs):
-            made.pid = made.spawner.spawn(
-                "rondel.execution.backends.worker:main",
-                [theirs.fileno(), *fds],
-                pickle.dumps(start),
-            ).pid
-        return made
+    def _spawn(self, copy: ProcessCopy, start: Start, lines: list[int]) -> None:
+        page = blackbox.new_page()
+        copy.page = mmap.mmap(page, blackbox.SIZE)
+        copy.channel, theirs = pair()
+        self._by_fd[copy.channel.fileno()] = copy
+        self._poll.register(copy.channel.fileno(), select.POLLIN)
+        copy.spawner = self._spawner(copy.make)
+        copy.done_with.clear()
+        with closing(theirs), ExitStack() as passed_on:
+            passed_on.callback(os.close, page)
+            fds = [theirs.fileno(), *self._fds, page, *lines]
+            target = "rondel.execution.backends.worker:main"
+            copy.pid = copy.spawner.spawn(target, fds, pickle.dumps(start)).pid
 
     def raise_if_over(self) -> None:
         """Say again what ended it, if it is over."""
         if self._over is not None:
             raise self._over
 
-    def next_number(self) -> int:
-        """A number for a call."""
-        self._number += 1
-        return self._number
-
     def send_ready(self, copy: ProcessCopy) -> None:
         """Send what can be sent to a copy: not too much at once, and in order."""
-        while copy.unsent and len(copy.sent) < _AT_ONCE:
-            call, promises = copy.unsent[0]
-            if any(isinstance(x, Promise) and x.message is None for x in call.args):
+        unsent, sent = copy.journal.unsent, copy.journal.sent
+        while unsent and len(sent) < _AT_ONCE:
+            asked = unsent[0]
+            if any(isinstance(x, Promise) and x.message is None for x in asked.args):
                 return
-            args = tuple(self._write(x) for x in call.args)
+            args = tuple(self._write(x) for x in asked.args)
+            lent = [p for a in args if type(a) is At and a.owner == 0 for p in a.message.places]
             # promises may be let go of in another thread meanwhile, by a collection of garbage
             done_with = [copy.done_with.popleft() for _ in range(len(copy.done_with))]
+            if not sent:
+                copy.busy_since = time.monotonic()
+            self._number += 1
             # known as sent before it is: an interrupt in between must not lose it
-            copy.sent[call.number] = promises, (*call.args, *(a for a in args if type(a) is At))
-            copy.unsent.popleft()
+            sent[self._number], copy.lent[self._number] = asked, lent
+            unsent.popleft()
+            results = 1 if asked.promises is None else len(asked.promises)
+            results = RESULTS.get(asked.request, results)
             try:
-                copy.channel.send(call._replace(args=args, done_with=done_with))
+                copy.channel.send(Call(self._number, asked.request, args, results, done_with))
             except Gone:
                 self._mourn(copy)
+                return
 
     def _write(self, x: Any) -> Any:
         """An argument as it is sent: trees of arrays by the arena of whoever has them."""
@@ -253,60 +287,168 @@ class Processes:
         self.raise_if_over()
         if look:
             self._take_in(0.0)
-        heard = time.monotonic()
         while not there():
-            if self._take_in(min(1.0, self._deadline)):
-                heard = time.monotonic()
-            elif time.monotonic() - heard > self._patience:
-                late = [copy.full_name for copy in self._copies if copy.sent]
-                self._end(
-                    Late(
-                        f"Nothing was heard for {self._patience:g} s. Asked and silent: "
-                        f"{', '.join(late)}."
-                    )
-                )
+            self._take_in(min(1.0, self._deadline))
+            if time.monotonic() - self._looked > min(1.0, self._deadline):
+                self._watch()
 
-    def _take_in(self, seconds: float) -> bool:
-        """Take in the answers that have come, or come within so many seconds: were there any?"""
+    def _take_in(self, seconds: float) -> None:
+        """Take in the answers that have come, or come within so many seconds."""
         ready = self._poll.poll(seconds * 1000)
         for fd, _ in ready:
             copy = self._by_fd[fd]
             try:
-                self._hear(copy, copy.channel.receive(self._deadline))
+                answer = copy.channel.receive(self._deadline)
             except Gone:
                 self._mourn(copy)
+                break  # descriptors may be others now
+            if not self._hear(copy, answer):
+                break
         if ready:
             for copy in self._copies:
-                if copy.unsent:
+                if copy.journal.unsent:
                     self.send_ready(copy)
-        return bool(ready)
 
-    def _hear(self, copy: ProcessCopy, answer: Answer) -> None:
-        promises, given = copy.sent.pop(answer.number)
-        assert self._arena is not None
-        self._arena.free(
-            p for x in given if type(x) is At and x.owner == 0 for p in x.message.places
-        )
+    def _hear(self, copy: ProcessCopy, answer: Answer) -> bool:
+        """Take in an answer; False if copies had to be started again for it."""
         if answer.failure is not None:
-            self._blame(unpack(answer.failure))
-        for promise, message in zip(promises, answer.results, strict=True):
-            promise.message = message
+            self._blame(copy, unpack(answer.failure))
+            return False
+        copy.busy_since = time.monotonic()
+        asked = copy.journal.heard(answer.number)
+        assert self._arena is not None
+        self._arena.free(copy.lent.pop(answer.number))
+        if asked.promises is None:  # it was answered before
+            copy.done_with.extend(place for m in answer.results for place in m.places)
+            return True
+        for promise, message in zip(asked.promises, answer.results, strict=True):
+            promise.keep(message)
+        nbytes = sum(n for message in answer.results for _, n in message.places)
+        self._keeper.count(asked, answer.seconds, nbytes)
+        return True
 
-    def _blame(self, error: BaseException) -> NoReturn:
-        """Raise what a copy raised; where it only missed another one, say what became of that."""
+    def settled(self, now: bool = False) -> None:
+        """The ring is between two rounds: keep what copies are, if it is time to."""
+        if self._restarts == 0:
+            return
+        if self._keeper.ask_if_due(self._copies, now) and now:
+            self._until(lambda: all(map(_is_there, self._keeper.asked)))
+        if self._keeper.asked and all(map(_is_there, self._keeper.asked)):
+            self._keeper.take([self._is_state(p) for p in self._keeper.asked])
+
+    def _is_state(self, promise: Promise) -> bool:
+        """Is it a state, and not None for one that is too large?"""
+        assert promise.message is not None
+        view = self._views[promise.owner.number]
+        return bool(promise.message.places) or decode(promise.message, view) is not None
+
+    # when a copy dies or hangs
+
+    def _watch(self) -> None:
+        """Look for copies that don't answer in time, or are stopped."""
+        self._looked = now = time.monotonic()
+        for copy in self._copies:
+            silent = now - copy.busy_since if copy.journal.sent else 0.0
+            if silent > self._patience:
+                if self._restarts == 0:
+                    late = [copy.full_name for copy in self._copies if copy.journal.sent]
+                    self._end(
+                        Late(
+                            f"Nothing was heard for {self._patience:g} s. Asked and silent: "
+                            f"{', '.join(late)}."
+                        )
+                    )
+                self._revive(copy, f"answered nothing for {self._patience:g} s")
+                return
+            if not _is_stopped(copy.pid):
+                copy.stopped_since = None
+            elif copy.stopped_since is None:
+                copy.stopped_since = now
+            elif now - copy.stopped_since > _STOPPED and self._restarts:
+                self._revive(copy, f"was stopped for {_STOPPED:g} s", killed=True)
+                return
+
+    def _blame(self, copy: ProcessCopy, error: BaseException) -> None:
+        """Raise what a copy raised; where it only missed another one, see to that."""
         end = time.monotonic() + 1.0
         while isinstance(error, Lost) and time.monotonic() < end:
             for fd, _ in self._poll.poll(100):
+                if fd == copy.channel.fileno():
+                    continue
                 try:
-                    self._by_fd[fd].channel.receive(0.0)
+                    self._hear(self._by_fd[fd], self._by_fd[fd].channel.receive(0.0))
                 except Gone:
                     self._mourn(self._by_fd[fd])
-        self._end(error)
+                    return
+        if isinstance(error, Lost | Late) and self._restarts:
+            self._revive(copy, f"stopped, because {error}".rstrip("."))
+        else:
+            self._end(error)
 
-    def _mourn(self, copy: ProcessCopy) -> NoReturn:
-        assert copy.spawner is not None
+    def _mourn(self, copy: ProcessCopy) -> None:
         how = copy.spawner.status(copy.pid, timeout=1.0) or "is gone"
-        self._end(Lost(f"{copy.full_name} {how}."))
+        self._revive(copy, how, killed="SIGKILL" in how or "SIGTERM" in how or how == "is gone")
+
+    def _revive(self, copy: ProcessCopy, how: str, killed: bool = False) -> None:
+        """Start a copy again, and those that it has lines to, if that is decided."""
+        unit = self._unit_of(copy)
+        actions = [action for c in (copy, *unit) if (action := blackbox.read(c.page))]
+        journal = copy.journal
+        action = actions[0] if actions else ""
+        progress = any(member.journal.progress for member in unit)
+        journal.deaths.append(Death(how, killed, action, progress))
+        may = self._restarts if journal.began and journal.protected else 0
+        match decide(journal.deaths, may):
+            case Stop(reason):
+                self._end(Lost(f"{copy.full_name} {reason}{self._why_not(journal)}"))
+            case Restart(pause):
+                _log.warning("%s %s. It is started again.", copy.full_name, how)
+                time.sleep(pause)
+        # an interrupt now would leave copies half started
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self._keeper.abandon()
+            for member in unit:
+                self._bury(member)
+            for member in unit:
+                first = [Asked(member.recipe, (), None)]
+                if member.journal.base is not None:
+                    again = _AGAIN + len(journal.deaths)
+                    first.append(Asked(TAKE_OVER, (member.journal.base, again), None))
+                member.journal.begin_again(first, self._redo.all(member.piece))
+            self._start(unit)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for member in unit:
+            self.send_ready(member)
+
+    def _why_not(self, journal: Journal) -> str:
+        if self._restarts and not journal.protected:
+            return " What it held was too large to be kept beside it: resume from a checkpoint."
+        return ""
+
+    def _unit_of(self, copy: ProcessCopy) -> list[ProcessCopy]:
+        mine = next(u for u in units(self._plan) if (copy.piece, copy.copy) in u)
+        return [c for c in self._copies if (c.piece, c.copy) in mine]
+
+    def _bury(self, copy: ProcessCopy) -> None:
+        """End a process that may live yet; what it has said until then counts."""
+        if copy.spawner.status(copy.pid) is None:
+            with suppress(ProcessLookupError):
+                os.kill(copy.pid, signal.SIGKILL)
+            copy.spawner.status(copy.pid, timeout=_GRACE)
+        with suppress(Gone, TimeoutError):
+            while (answer := copy.channel.receive(0.0)).failure is None:
+                self._hear(copy, answer)
+        assert self._arena is not None
+        for lent in copy.lent.values():
+            self._arena.free(lent)
+        copy.lent.clear()
+        self._by_fd.pop(copy.channel.fileno())
+        self._poll.unregister(copy.channel.fileno())
+        copy.channel.close()
+        copy.page.close()
+        copy.stopped_since = None
 
     def _end(self, error: BaseException) -> NoReturn:
         self._over = error
@@ -316,18 +458,25 @@ class Processes:
         self._over = self._over or RondelError(
             "This run is closed and its processes are gone; rondel.load brings back what it saved."
         )
+        self._keeper.abandon()
         copies, self._copies = self._copies, []
+        copies = [copy for copy in copies if copy.pid]
         for copy in copies:
             with suppress(Gone, RondelError, OSError):
                 copy.channel.send(None, timeout=1.0)
-        spawners, self._spawners = self._spawners, {}
+        spawners, self._spawners = [*self._spawners.values(), *self._old_spawners], {}
         end = time.monotonic() + _GRACE
-        for spawner in spawners.values():
+        for spawner in spawners:
             spawner.close(max(0.0, end - time.monotonic()))
         for copy in copies:
             copy.channel.close()
+            copy.page.close()
+            copy.journal = Journal(is_kept=False)  # promises and copies hold each other
         while self._views:
             self._views.pop().close()
+        for fd in self._fds[1:]:
+            os.close(fd)
+        self._fds = []
         if self._arena is not None:
             self._arena.close()
             self._arena = None
@@ -353,3 +502,12 @@ def _settings() -> dict[str, Any]:
 
 def _is_there(promise: Any) -> bool:
     return not isinstance(promise, Promise) or promise.message is not None
+
+
+def _is_stopped(pid: int) -> bool:
+    """Has someone stopped this process, with SIGSTOP or a debugger?"""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
+    except OSError:
+        return False

@@ -36,13 +36,27 @@ class Message(NamedTuple):
 class Arena:
     """The memory that one process writes to; one thread at a time may use it."""
 
-    def __init__(self, fd: int | None = None) -> None:
-        """In a new memory file, or in one whose earlier writer is gone; takes over `fd`."""
+    def __init__(self, fd: int | None = None, live: Iterable[Place] = ()) -> None:
+        """In a new memory file, or in one whose earlier writer is gone; takes over `fd`.
+
+        What that one left and others still read is `live`; the pages of the rest are given back.
+        """
         self.fd = os.memfd_create("rondel-arena", os.MFD_CLOEXEC) if fd is None else fd
-        self._end = 0  # what is beyond was never used
-        self._live: dict[int, int] = {}  # offset: size
+        self._live = {offset: _rounded(nbytes) for offset, nbytes in live if nbytes}
+        self._end = max((offset + size for offset, size in self._live.items()), default=0)
         self._free: dict[int, list[int]] = {}  # size: offsets
         self._map(max(_SMALLEST, os.fstat(self.fd).st_size))
+        self._give_back()
+
+    def _give_back(self) -> None:
+        """Let go of the pages on which nothing is live."""
+        end = 0
+        for offset, size in [*sorted(self._live.items()), (len(self._memory), 0)]:
+            first, last = -(-end // mmap.PAGESIZE), offset // mmap.PAGESIZE
+            if first < last:
+                begin, length = first * mmap.PAGESIZE, (last - first) * mmap.PAGESIZE
+                self._memory.madvise(mmap.MADV_REMOVE, begin, length)
+            end = offset + size
 
     def _map(self, size: int) -> None:
         os.ftruncate(self.fd, size)

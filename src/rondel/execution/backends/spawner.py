@@ -108,6 +108,10 @@ class Spawner:
                 "that is on stderr."
             ) from gone
 
+    def is_alive(self) -> bool:
+        """Is the server there, to start more?"""
+        return self._server.poll() is None
+
     def status(self, pid: int, timeout: float = 0.0) -> str | None:
         """How a child ended: "exited with 3", "was killed by SIGKILL"; None if that's not known."""
         deadline = time.monotonic() + timeout

@@ -102,10 +102,13 @@ class CallLink:
         self._asked: dict[int, Future[Step]] = {}
 
     def reset(self, first_lane: int, again: int) -> None:
-        self._asked[first_lane] = self._env.call("reset", first_lane, again)
+        self.ask("reset", first_lane, again)
 
     def step(self, first_lane: int, action: Any) -> None:
-        self._asked[first_lane] = self._env.call("step", first_lane, action)
+        self.ask("step", first_lane, action)
+
+    def ask(self, request: str, first_lane: int, what: Any) -> None:
+        self._asked[first_lane] = self._env.call(request, first_lane, what)
 
     def take(self, first_lane: int) -> Step:
         asked = self._asked.pop(first_lane)
@@ -166,6 +169,9 @@ class Threads:
                     f"Nothing was heard for {self._patience:g} s. Asked and silent: "
                     f"{', '.join(busy)}."
                 )
+
+    def settled(self, now: bool = False) -> None:
+        """Nothing dies here but with the driver."""
 
     def close(self) -> None:
         copies, self._copies = self._copies, []

@@ -10,6 +10,7 @@ from __future__ import annotations
 import pickle
 import select
 import sys
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from rondel.execution.backends.channel import Channel, Gone
 from rondel.execution.backends.failure import pack
 from rondel.execution.backends.link import LineLink
 from rondel.execution.backends.shared import Arena, Message, Place, View, decode, encode
+from rondel.execution.blackbox import Recorder
 from rondel.types import Step
 
 _SMALL = 16 * 1024  # bytes of a step that go by the channel: arenas pay for more
@@ -36,10 +38,11 @@ class Start(NamedTuple):
     me: int  # its number, and that of its arena
     name: str
     arenas: int
-    links: tuple[tuple[int, int, str], ...]  # (env copy, number of its arena, name) that it drives
-    driven: int  # policy copies that drive it
     settings: bytes  # of JAX, pickled: some are of its own types, which would import it
     deadline: float
+    links: tuple[tuple[int, int, str], ...] = ()  # (env copy, its arena's number, its name)
+    driven: int = 0  # policy copies that drive it
+    live: tuple[Place, ...] = ()  # of its arena: what the one before it left, and others read
 
 
 class Call(NamedTuple):
@@ -56,6 +59,7 @@ class Answer(NamedTuple):
     number: int
     results: list[Message]
     failure: bytes | None = None
+    seconds: float = 0.0  # that it took
 
 
 def main(fds: Sequence[int], payload: bytes) -> None:
@@ -65,7 +69,8 @@ def main(fds: Sequence[int], payload: bytes) -> None:
     driver = Channel.from_fd(next(ends), "the driver")
     arenas = [next(ends) for _ in range(start.arenas)]
     views = [View(fd) for fd in arenas]
-    worker = _Worker(start, driver, Arena(arenas[start.me]), views)
+    worker = _Worker(start, driver, Arena(arenas[start.me], start.live), views)
+    worker.recorder = Recorder(next(ends))
     links = {
         env: LineLink(
             Channel.from_fd(next(ends), name), start.deadline, partial(_step, views[arena])
@@ -85,6 +90,7 @@ class _Worker:
     def __init__(self, start: Start, driver: Channel, arena: Arena, views: list[View]) -> None:
         self.start, self.driver, self.arena, self.views = start, driver, arena, views
         self.fragment: Any = None
+        self.recorder: Recorder | None = None
 
     def serve(self, links: dict[int, Any], driven: list[Channel]) -> None:
         """Answer calls and questions as they come."""
@@ -110,6 +116,7 @@ class _Worker:
                 self.fragment.close()
 
     def _answer(self, call: Call, links: dict[int, Any]) -> None:
+        began = time.monotonic()
         try:
             self.arena.free(call.done_with)
             if isinstance(call.request, bytes):
@@ -119,7 +126,8 @@ class _Worker:
                 args = [self._read(x) if isinstance(x, At) else x for x in call.args]
                 results = getattr(self.fragment, call.request)(*args)
             each = results if call.results > 1 else [results]
-            answer = Answer(call.number, [encode(_on_host(x), self.arena) for x in each])
+            encoded = [encode(_on_host(x), self.arena) for x in each]
+            answer = Answer(call.number, encoded, seconds=time.monotonic() - began)
         except BaseException as error:
             answer = Answer(call.number, [], pack(error, self.start.name))
         self.driver.send(answer)
@@ -133,6 +141,8 @@ class _Worker:
         self.fragment = make(*args)
         if links:
             self.fragment.connect(links)
+        if hasattr(self.fragment, "record"):
+            self.fragment.record(self.recorder)
 
     def _settle(self) -> None:
         """Set JAX as it is in the driver, if it is here at all."""
@@ -174,7 +184,7 @@ class Questions:
         answer: tuple[int, Any, bytes | None]
         try:
             step = _on_host(getattr(stage, request)(first_lane, what))
-            if _bytes(step.obs) > _SMALL:
+            if isinstance(step, Step) and _bytes(step.obs) > _SMALL:
                 step = encode(step, self._arena)
                 self._lent[first_lane] = step.places
             answer = first_lane, step, None

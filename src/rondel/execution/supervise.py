@@ -1,0 +1,96 @@
+"""What to do when a copy dies or hangs, and when to keep what copies are: decided, not done.
+
+Backends tell what happened and obey. All of it is pure, so that a table of cases can test it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+_SAME = 3  # deaths at one action, with nothing done in between, that are no accident
+_SAME_EVER = 10  # deaths at one action, whatever was done in between
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0  # seconds
+
+
+class Death(NamedTuple):
+    """One end of a copy that nobody asked for."""
+
+    how: str  # for people: "was killed by SIGKILL", "took no step within 30 s"
+    killed: bool  # from outside: by the system, an operator, the scheduler
+    action: str  # what its environment was doing: "step(3)"; "" if that's not known
+    progress: bool  # did it answer anything new since it was last started?
+
+
+class Restart(NamedTuple):
+    """Start the copy again after so many seconds."""
+
+    pause: float
+
+
+class Stop(NamedTuple):
+    """End the run, with this sentence behind the name of the copy."""
+
+    reason: str
+
+
+def decide(deaths: Sequence[Death], restarts: int) -> Restart | Stop:
+    """What to do after a copy's last death; `restarts` may follow each other without progress."""
+    last = deaths[-1]
+    if restarts == 0:
+        return Stop(f"{last.how}.")
+    idle = _in_a_row(deaths)
+    if last.action and not last.killed:
+        same_idle = _same(deaths[-idle:], last.action)
+        if same_idle >= _SAME or _same(deaths, last.action) >= _SAME_EVER:
+            times = max(same_idle, _same(deaths, last.action))
+            return Stop(
+                f"{last.how} in {last.action}, for the {_nth(times)} time in a row at this very "
+                "action: mend the environment, or keep it from that action."
+            )
+    if idle > restarts:
+        return Stop(
+            f"{last.how}, and was started again {restarts} times without getting any further. "
+            "What was saved last can be resumed; more restarts would be allowed by --restarts."
+        )
+    return Restart(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (idle - 1)) if idle > 1 else 0.0)
+
+
+def _in_a_row(deaths: Sequence[Death]) -> int:
+    """Deaths at the end of the list between which nothing new was answered."""
+    n = 1
+    while n < len(deaths) and not deaths[-n].progress:
+        n += 1
+    return n
+
+
+def _same(deaths: Sequence[Death], action: str) -> int:
+    """How many deaths at the end of the list were at this action."""
+    n = 0
+    while n < len(deaths) and deaths[-1 - n].action == action and not deaths[-1 - n].killed:
+        n += 1
+    return n
+
+
+def _nth(n: int) -> str:
+    return {3: "third"}.get(n, f"{n}th")
+
+
+class Keeping(NamedTuple):
+    """What is known about the messages and states that are kept."""
+
+    bytes: int  # of messages since the last time
+    seconds: float  # since then
+    cost: float  # seconds that the last time took; 0 before the first
+
+
+_OFTEN = 1.0  # seconds between two times, at the least
+_SHARE = 50  # a time that took c seconds is followed by 50 c without one: 2 %
+MOST_BYTES = 256 * 2**20  # of kept messages: at this bound states are kept at once
+
+
+def is_due(keeping: Keeping, most_bytes: int = MOST_BYTES) -> bool:
+    """Should the states of all copies be kept now, so that their messages can be forgotten?"""
+    if keeping.bytes >= most_bytes:
+        return True
+    return keeping.seconds >= max(_OFTEN, _SHARE * keeping.cost)

@@ -1,0 +1,79 @@
+"""What is decided when copies die: a table."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from rondel.execution.supervise import (
+    MOST_BYTES,
+    Death,
+    Keeping,
+    Restart,
+    Stop,
+    decide,
+    is_due,
+)
+
+KILLED = Death("was killed by SIGKILL", killed=True, action="", progress=True)
+STUCK = KILLED._replace(progress=False)
+CRASHED = Death("was killed by SIGSEGV", killed=False, action="step(3)", progress=False)
+LUCKY = CRASHED._replace(progress=True)
+HUNG = Death("answered nothing for 9 s", killed=False, action="step(3)", progress=False)
+OTHER = CRASHED._replace(action="step(1)")
+UNKNOWN = CRASHED._replace(action="")
+
+TABLE = {
+    "a first death": ([KILLED], 20, Restart(0.0)),
+    "a first death before anything was done": ([STUCK], 20, Restart(0.0)),
+    "any number of deaths with progress between": ([KILLED] * 500, 1, Restart(0.0)),
+    "a second one without progress waits": ([KILLED, STUCK], 20, Restart(0.2)),
+    "then twice as long": ([KILLED, STUCK, STUCK], 20, Restart(0.4)),
+    "but not for ever": ([KILLED] + [STUCK] * 15, 20, Restart(10.0)),
+    "the pause is over with progress": ([KILLED, STUCK, STUCK, KILLED], 20, Restart(0.0)),
+    "a crash": ([CRASHED], 20, Restart(0.0)),
+    "two at one action": ([CRASHED] * 2, 20, Restart(0.2)),
+    "three, but not all at one action": ([CRASHED, OTHER, CRASHED], 20, Restart(0.4)),
+    "kills at one action are an accident": ([CRASHED._replace(killed=True)] * 5, 20, Restart(1.6)),
+    "crashes whose action is not known": ([UNKNOWN] * 5, 20, Restart(1.6)),
+    "crashes at one action with progress": ([LUCKY] * 9, 20, Restart(0.0)),
+}
+
+
+@pytest.mark.parametrize("case", TABLE)
+def test_a_copy_is_started_again(case: str) -> None:
+    deaths, restarts, instruction = TABLE[case]
+    assert decide(deaths, restarts) == pytest.approx(instruction)
+
+
+STOPS = {
+    "no restarts at all": ([KILLED], 0, r"^was killed by SIGKILL\.$"),
+    "one too many": ([KILLED] + [STUCK] * 3, 3, "started again 3 times without getting any furth"),
+    "three crashes at one action": ([CRASHED] * 3, 20, r"SIGSEGV in step\(3\), for the third time"),
+    "three times hung there": ([HUNG] * 3, 20, r"nothing for 9 s in step\(3\), for the third time"),
+    "ten with progress": ([LUCKY] * 10, 20, r"in step\(3\), for the 10th time"),
+    "after others": ([OTHER, KILLED, CRASHED, CRASHED, CRASHED], 20, r"step\(3\), for the third"),
+}
+
+
+@pytest.mark.parametrize("case", STOPS)
+def test_a_run_is_stopped(case: str) -> None:
+    deaths, restarts, reason = STOPS[case]
+    instruction = decide(deaths, restarts)
+    assert isinstance(instruction, Stop)
+    assert re.search(reason, instruction.reason), instruction.reason
+
+
+@pytest.mark.parametrize(
+    ("keeping", "due"),
+    [
+        (Keeping(bytes=0, seconds=0.5, cost=0.0), False),
+        (Keeping(bytes=0, seconds=1.0, cost=0.0), True),
+        (Keeping(bytes=0, seconds=1.0, cost=0.1), False),  # 2 % of the time, no more
+        (Keeping(bytes=0, seconds=5.1, cost=0.1), True),
+        (Keeping(bytes=MOST_BYTES, seconds=0.0, cost=9.0), True),  # the bound comes first
+    ],
+)
+def test_states_are_kept_seldom_but_within_the_bound(keeping: Keeping, due: bool) -> None:
+    assert is_due(keeping) == due

@@ -3,7 +3,8 @@
 Mnih et al., Playing Atari with Deep Reinforcement Learning, arXiv 1312.5602; van Hasselt et al.,
 Deep Reinforcement Learning with Double Q-learning, arXiv 1509.06461; Wang et al., Dueling Network
 Architectures, arXiv 1511.06581; Schaul et al., Prioritized Experience Replay, arXiv 1511.05952.
-Rows of a batch are [n, ...].
+The network is a perceptron; behind an image or a network of the user's own there is one layer, or
+the two streams of a dueling network. Rows of a batch are [n, ...].
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class Config:
     epsilon_steps: int = 10_000  # environment steps in between
     max_grad_norm: float = 10.0  # gradients beyond this norm are scaled down to it
     hidden: tuple[int, ...] = (128, 128)  # widths of the hidden layers
+    network: str = "auto"  # auto, mlp, nature, impala, minatar, or your own as module:function
 
     def __post_init__(self) -> None:
         at_least(1, rollout=self.rollout, updates=self.updates, batch=self.batch)
@@ -102,6 +104,18 @@ def importance_weights(ratio: Array, exponent: Array, valid: Array) -> Array:
 def linear(start: float, end: float, steps: Array, horizon: int) -> Array:
     """From start to end over `horizon` steps, then end."""
     return start + (end - start) * jnp.minimum(steps / horizon, 1.0)
+
+
+def network_for(config: Config, spec: EnvSpec, actions: int, own: Network | None = None) -> Network:
+    """A perceptron where nothing asks for more."""
+    kind = nets.choose(config.network, spec.observation)
+    if own is None and kind == "mlp" and not config.dueling:
+        return nets.mlp(spec.observation, config.hidden, actions, activation=jax.nn.relu)
+    shared, stream = config.hidden[:-1], config.hidden[-1:]  # where there are streams
+    torso, width = nets.torso(kind, spec.observation, shared, jax.nn.relu, own)
+    if config.dueling:
+        return nets.dueling(torso, width, actions, stream, jax.nn.relu)
+    return nets.action_values(torso, width, actions)
 
 
 def q_values(network: Network, params: Tree, obs: Tree) -> Array:
@@ -211,20 +225,22 @@ def memory_for(config: Config, spec: EnvSpec) -> Memory:
     return uniform(*sizes, warmup_rounds, ahead, space)
 
 
-def make(config: Config, spec: EnvSpec) -> Algorithm:
-    """DQN for an environment with discrete actions."""
+def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
+    """DQN for an environment with discrete actions.
+
+    `network` is one of the user's own, from observations to features.
+    """
     if not isinstance(spec.action, Discrete):
         raise RondelError(
             f"DQN needs discrete actions, but those of {spec.id} are {spec.action}; "
             "ppo takes continuous ones."
         )
-    build = nets.dueling_mlp if config.dueling else nets.mlp
-    network = build(spec.observation, config.hidden, spec.action.n, activation=jax.nn.relu)
+    model = network_for(config, spec, spec.action.n, network)
     clip_norm = optax.clip_by_global_norm(config.max_grad_norm)
     optimiser = optax.flatten(optax.chain(clip_norm, optax.scale_by_adam()))
 
     def init(key: Array) -> State:
-        params = network.init(key)
+        params = model.init(key)
         return State(params, params, optimiser.init(params), jnp.int32(0), jnp.int32(0))
 
     return Algorithm(
@@ -232,10 +248,10 @@ def make(config: Config, spec: EnvSpec) -> Algorithm:
         acting=partial(acting, config),
         learning=partial(learning, config),
         absorb=partial(absorb, config),
-        gradient=partial(gradient, config, network),
+        gradient=partial(gradient, config, model),
         update=partial(update, config, optimiser),
-        act=partial(act, network),
-        prepare=partial(prepare, config, network),
+        act=partial(act, model),
+        prepare=partial(prepare, config, model),
         memory=memory_for(config, spec),
         rollout=config.rollout,
         overlap=config.n_step - 1,

@@ -110,16 +110,11 @@ def network_for(
     config: Config, spec: EnvSpec, outputs: int, own: Network | None = None
 ) -> nets.ActorCritic:
     """Two perceptrons where nothing asks for more."""
-    kind = config.network if own is None else "own"
-    if config.memory == "none" and kind == "auto" and not nets.sees_images(spec.observation):
-        kind = "mlp"
-    if config.memory == "none" and kind == "mlp":
+    kind = nets.choose(config.network, spec.observation)
+    if own is None and config.memory == "none" and kind == "mlp":
         policy = nets.mlp(spec.observation, config.hidden, outputs, last_scale=0.01)
         return nets.separate(policy, nets.mlp(spec.observation, config.hidden, 1))
-    if own is None:
-        torso, width = nets.torso(kind, spec.observation, config.hidden)
-    else:
-        torso, width = nets.own_torso(own, spec.observation)
+    torso, width = nets.torso(kind, spec.observation, config.hidden, own=own)
     memory = None
     if config.memory != "none":
         memory = nets.cell(config.memory, width, config.memory_size)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import os
 from collections.abc import Callable
 from functools import partial
 from types import ModuleType
@@ -22,6 +21,7 @@ from rondel.errors import RondelError
 from rondel.execution import experience, learning, mesh
 from rondel.execution.backend import Backend
 from rondel.execution.backends.inline import Inline
+from rondel.execution.room import refuse_too_much
 from rondel.execution.task import Task, without_keys
 from rondel.plan import Plan
 from rondel.plan.pieces import write
@@ -151,7 +151,7 @@ def shard_like(task: Task, copies: int, on: str | None) -> Shard:
     items, _ = experience.produced_like(task._replace(block=lanes), lanes)
     memory = jax.eval_shape(lambda: recipe.init(items, copies))
     if on != "ray":  # whose copies may be on several machines
-        _refuse_too_much(copies * bytes_of(memory))
+        refuse_too_much(copies * bytes_of(memory))
     draw = partial(learning.draw, task, part=(0, copies))
     batch, _ = jax.eval_shape(draw, np.uint32(0), memory, zero, zero)
     return Shard(memory, batch)
@@ -161,15 +161,6 @@ def bytes_of(tree: Tree) -> int:
     """How much memory a tree of arrays, or of shapes and types, takes."""
     leaves = jax.tree.leaves(jax.eval_shape(without_keys, tree))
     return sum(x.size * x.dtype.itemsize for x in leaves)
-
-
-def _refuse_too_much(held: int) -> None:
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if held > there:
-        raise RondelError(
-            f"Memory would take {held / 2**30:.1f} GiB, but this machine has "
-            f"{there / 2**30:.1f}: a smaller capacity, rollout or number of lanes would fit."
-        )
 
 
 def _check_plan(task: Task, plan: Plan, options: Options, name: str) -> None:

@@ -43,7 +43,7 @@ class Options:
     block: int | None = None  # lanes that act in one call; by default 8, or all if 8 doesn't fit
     plan: str = "all"  # where the ring is cut, such as "actor*4 | learner", or a preset
     lag: int | None = None  # rounds that the acting weights may be behind; by default the plan's
-    free: bool = False  # learn from what arrives first; then the lag is a bound
+    free: bool | None = None  # learn from what comes first, the lag a bound; by default the plan's
     on: str | None = None  # inline, threads, processes, ray; by default processes for a cut plan
     resources: str | None = None  # what pieces ask for, such as "actor:cpu=1 learner:cpu=1,gpu=1"
     address: str | None = None  # of a Ray cluster that runs; by default one is started here
@@ -293,7 +293,7 @@ def _spelled(own: dict[str, Any]) -> dict[str, Any]:
 
 def _planned(options: Options) -> tuple[Options, Plan]:
     """The plan as a value, and the options with plain words for it."""
-    plan = plans.parse(options.plan, options.lag, options.free or None)
+    plan = plans.parse(options.plan, options.lag, options.free)
     on = options.on or ("processes" if plan.cut else "inline")
     if on not in BACKENDS:
         raise RondelError(f"on={on!r} is no place to run: {', '.join(BACKENDS)} would work.")

@@ -230,4 +230,6 @@ def _say(result: dict[str, Any], as_json: bool) -> None:
         print(json.dumps(result))
         return
     for name, value in result.items():
+        if value is None:  # not known, or not asked for
+            continue
         print(f"{name:17} {value:.6g}" if isinstance(value, float) else f"{name:17} {value}")

@@ -1,11 +1,15 @@
 """Learning on the probes: the values are known, and the probe that fails names the broken part."""
 
-import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import rondel
 from rondel import nets
+from rondel.algorithms import dqn
+from rondel.envs import make
+from rondel.spaces import Box
+from rondel.types import Env
 
 HIDDEN = (16,)
 SIGNS = np.array([[-1.0], [1.0]], np.float32)
@@ -20,7 +24,8 @@ PARTS = {
 
 
 def learn(algorithm, probe, steps, **fields):
-    run = rondel.start(algorithm, f"probe:{probe}", steps=steps, tuned=False, **fields)
+    env = f"probe:{probe}" if isinstance(probe, str) else probe
+    run = rondel.start(algorithm, env, steps=steps, tuned=False, **fields)
     for _ in run.rounds():
         pass
     return run
@@ -90,10 +95,7 @@ def dqn_on(probe, **fields):
         "dqn", probe, 2_500, lanes=8, hidden=settings.pop("hidden", HIDDEN), discount=0.5,
         epsilon_steps=1_000, **settings,
     )  # fmt: skip
-    build = nets.dueling_mlp if settings.get("dueling") else nets.mlp
-    net = build(
-        run.setup.task.env.spec.observation, run.setup.config.hidden, 2, activation=jax.nn.relu
-    )
+    net = dqn.network_for(run.setup.config, run.setup.task.env.spec, 2)
     return run, lambda obs: np.asarray(net.apply(run.state.params, np.float32(obs)))
 
 
@@ -120,6 +122,33 @@ def test_dqn_with_everything_finds_the_same():
     _, q = dqn_on("delay", dueling=True, hidden=(16, 16), prioritised=True, n_step=3)
     obs, expected = Q_VALUES["delay"]
     close(q(obs), expected, "delay")
+
+
+def shown(obs):
+    """A number [b, 1] as the colour of an image of 3 x 3."""
+    return jnp.tile(obs[:, :, None, None], (1, 3, 3, 1))
+
+
+def on_a_screen(env):
+    """The same task, seen as an image."""
+
+    def init(keys):
+        state, step = env.init(keys)
+        return state, step._replace(obs=shown(step.obs))
+
+    def step(state, action):
+        state, after = env.step(state, action)
+        return state, after._replace(obs=shown(after.obs))
+
+    screen = Box(np.full((3, 3, 1), -1.0, np.float32), np.ones((3, 3, 1), np.float32))
+    return Env(env.spec._replace(id="test:screen", observation=screen), init, step)
+
+
+def test_dqn_finds_what_actions_are_worth_by_an_image():
+    run, q = dqn_on(on_a_screen(make("probe:both")), dueling=True, prioritised=True)
+    assert run.state.params["torso"][0][0]["w"].shape == (3, 3, 1, 16)  # "auto" is minatar
+    obs, expected = Q_VALUES["both"]
+    close(q(shown(obs)), expected, "both")
 
 
 def test_normalised_observations_and_scaled_rewards_keep_the_best_policy(tmp_path):

@@ -74,7 +74,7 @@ DQN = {
 FIELDS = {
     "ppo": {"rollout": 16, "epochs": 2, "minibatches": 4, "hidden": (8,)},
     "dqn": DQN,
-    "ranked dqn": DQN | {"prioritised": True},
+    "ranked dqn": DQN | {"prioritised": True, "dueling": True},
 }
 
 

@@ -1,4 +1,4 @@
-"""Perceptrons: shapes, how they begin, and what a dueling network promises."""
+"""Perceptrons: shapes, and how they begin."""
 
 import jax
 import jax.numpy as jnp
@@ -74,39 +74,3 @@ def test_orthogonal_matrices_are_drawn_without_a_preferred_sign():
     # of 500 entries with mean 0 and variance 1/5 the mean has a deviation of 0.02
     assert np.abs(w.mean(0)).max() < 0.08
     np.testing.assert_allclose((w**2).mean(0), np.full((5, 5), 0.2), atol=0.05)
-
-
-@pytest.mark.parametrize(
-    "hidden",
-    [
-        (6,),
-        (16, 6),
-    ],
-)
-def test_a_dueling_network_is_value_and_centred_advantages(hidden):
-    network = nets.dueling_mlp(SPACE, hidden, 4)
-    params, obs = build(network), observations(2, 3)
-    apply = jax.jit(network.apply)
-    q = apply(params, obs)
-    assert q.shape == (2, 3, 4)
-    # Q = V + A - mean A: the mean over actions is V alone, so A's own bias is not seen ...
-    shifted = jax.tree.map(lambda x: x, params)
-    shifted["advantage"][-1]["b"] += 5.0
-    np.testing.assert_allclose(apply(shifted, obs), q, atol=1e-5)
-    # ... V's is, by every action alike ...
-    shifted = jax.tree.map(lambda x: x, params)
-    shifted["value"][-1]["b"] += 5.0
-    np.testing.assert_allclose(apply(shifted, obs), q + 5.0, atol=1e-5)
-    # ... and without V the mean over actions is 0
-    shifted["value"][-1] = jax.tree.map(jnp.zeros_like, shifted["value"][-1])
-    advantages = np.asarray(apply(shifted, obs))
-    np.testing.assert_allclose(advantages.mean(-1), np.zeros((2, 3)), atol=1e-6)
-    assert np.abs(advantages).max() > 0.01
-
-
-def test_the_streams_of_a_dueling_network_begin_with_their_gains():
-    params = build(nets.dueling_mlp(SPACE, (16, 6), 4))
-    for part, gains in {"shared": [2**0.5], "value": [2**0.5, 1], "advantage": [2**0.5, 1]}.items():
-        for layer, gain in zip(params[part], gains, strict=True):
-            largest = np.linalg.norm(np.asarray(layer["w"]), 2)
-            assert largest == pytest.approx(gain, rel=1e-4)

@@ -157,6 +157,20 @@ def test_a_lag_beyond_the_bound(lag, max_lag, message):
     assert str(caught.value) == message
 
 
+def test_all_that_is_wrong_is_said_at_once():
+    with pytest.raises(RondelError) as caught:
+        check(parse("impala"), lanes=16, block=8, max_lag=0, algorithm="ppo")
+    assert str(caught.value) == (
+        "actor*4 has 4 lanes a copy, which is no whole number of blocks of 8; 1 or 2 copies, or "
+        "--block 4, or --lanes 32, would work. Besides, ppo learns from what the newest policy "
+        "did, so its weights may be at most 0 rounds old, and the plan's lag is 1; --lag 0, or an "
+        "algorithm that corrects for it, would work.\n"
+        "  actor*4 | learner\n"
+        "  ^^^^^^^"
+    )
+    check(parse("impala", lag=0), lanes=32, block=8, max_lag=0)
+
+
 @pytest.mark.parametrize(
     ("text", "piece", "cut"),
     [

@@ -101,13 +101,23 @@ def test_json_is_the_record(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"{dqn('actor*2 | learner')}\n"
 
 
+@pytest.mark.parametrize(("flags", "free"), [([], True), (["--no-free"], False)])
+def test_a_flag_goes_before_what_a_preset_says(
+    flags: list[str], free: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = ["--lanes", "32", "--plan", "impala", "--json"]
+    cli.main(["explain", "dqn", "CartPole-v1", *FLAGS, *plan, *flags])
+    told = json.loads(capsys.readouterr().out)
+    assert (told["free"], told["lag"]) == (free, 1)
+
+
 def test_help_has_the_flags_that_matter(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
         cli.main(["explain", "dqn", "CartPole-v1", "--help"])
     assert exit_.value.code == 0
     text = capsys.readouterr().out
     assert "Nothing runs." in text
-    for flag in ("plan", "lag", "free", "on", "resources", "lanes", "batch", "json", "no-tuned"):
+    for flag in ("plan", "lag", "free", "no-free", "on", "resources", "lanes", "json", "no-tuned"):
         assert f"--{flag}" in text
     assert "--steps" not in text
 

@@ -46,6 +46,17 @@ def test_a_pair_or_a_function_of_the_space(network):
         assert (np.asarray(run.state.params["torso"]["w"]) != before).any()
 
 
+def test_dqn_takes_one_and_has_its_streams_behind_it():
+    fields = {"rollout": 4, "updates": 2, "batch": 8, "capacity": 100, "warmup": 0, "hidden": (5,)}
+    fields |= {"lanes": 8, "steps": 100, "dueling": True, "tuned": False}
+    with rondel.start("dqn", "CartPole-v1", network=of_space, **fields) as run:
+        assert run.state.params["value"][0]["w"].shape == (6, 5)
+        before = np.array(run.state.params["torso"]["w"])
+        for _ in run.rounds():
+            pass
+        assert (np.asarray(run.state.params["torso"]["w"]) != before).any()
+
+
 def test_it_may_have_a_memory_behind_it():
     with started(of_space, memory="gru", memory_size=5, sequence=4) as run:
         assert run.state.params["memory"]["x"]["w"].shape == (6, 15)
@@ -109,9 +120,10 @@ def test_a_file_never_says_what_is_imported(module, tmp_path):
         ("natur", "auto, mlp, nature, impala"),
     ],
 )
-def test_what_is_no_network_gets_a_sentence(module, network, words):
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+def test_what_is_no_network_gets_a_sentence(module, algorithm, network, words):
     with pytest.raises(RondelError, match=words):
-        started(network)
+        rondel.start(algorithm, "CartPole-v1", network=network)
 
 
 def test_observations_may_be_tuples():

@@ -390,3 +390,17 @@ def test_a_second_interrupt_is_no_failure(tmp_path: Path) -> None:
             "ppo", "probe:one", steps=500, out=tmp_path / "run", callbacks=interrupt, display=heard
         )
     assert heard.message == f"Stopped at once, without saving; its folder is {tmp_path / 'run'}."
+
+
+def test_a_run_that_was_not_free_leaves_it_to_the_plan_that_it_goes_on_with(tmp_path: Path) -> None:
+    fields = DQN | {"lanes": 32, "plan": "actor*2 | learner", "on": "inline"}
+    with rondel.start("dqn", "CartPole-v1", **fields) as run:
+        saved = run.save(tmp_path)
+
+    def goes_on(**placing: Any) -> bool:
+        with rondel.load(saved, **placing) as run:
+            return run.setup.plan.free
+
+    assert not goes_on()
+    assert goes_on(plan="impala")
+    assert not goes_on(plan="impala", free=False)

@@ -9,8 +9,10 @@ row is a sequence [L, ...].
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +22,7 @@ from rondel import nets, ops
 from rondel.errors import RondelError, at_least, from_zero_to_one
 from rondel.memory.rollout import rollout
 from rondel.ops import distributions
+from rondel.ops.distributions import Distribution
 from rondel.spaces import Box
 from rondel.types import Algorithm, Array, EnvSpec, Network, Trajectory, Tree
 
@@ -28,6 +31,9 @@ ACTIONS = "discrete, continuous"
 PAPER = "Proximal Policy Optimization Algorithms, arXiv 1707.06347"
 MAX_LAG = 0
 LANES = 16  # unless the run says otherwise
+
+# (params, (rows, advantages)) -> (loss, metrics)
+Loss: TypeAlias = Callable[[Tree, Tree], tuple[Array, dict[str, Array]]]
 
 
 @dataclass(frozen=True)
@@ -104,16 +110,11 @@ def network_for(
     config: Config, spec: EnvSpec, outputs: int, own: Network | None = None
 ) -> nets.ActorCritic:
     """Two perceptrons where nothing asks for more."""
-    kind = config.network if own is None else "own"
-    if config.memory == "none" and kind == "auto" and not nets.sees_images(spec.observation):
-        kind = "mlp"
-    if config.memory == "none" and kind == "mlp":
+    kind = nets.choose(config.network, spec.observation)
+    if own is None and config.memory == "none" and kind == "mlp":
         policy = nets.mlp(spec.observation, config.hidden, outputs, last_scale=0.01)
         return nets.separate(policy, nets.mlp(spec.observation, config.hidden, 1))
-    if own is None:
-        torso, width = nets.torso(kind, spec.observation, config.hidden)
-    else:
-        torso, width = nets.own_torso(own, spec.observation)
+    torso, width = nets.torso(kind, spec.observation, config.hidden, own=own)
     memory = None
     if config.memory != "none":
         memory = nets.cell(config.memory, width, config.memory_size)
@@ -124,6 +125,124 @@ def network_for(
                 f"{', '.join(map(str, fits))} would."
             )
     return nets.shared(torso, width, outputs, memory)
+
+
+def pi(params: Tree, out: Array, obs: Tree) -> Array:
+    """The parameters of the actions' distribution, from what the network says."""
+    if "log_std" in params:
+        return jnp.concatenate([out, jnp.broadcast_to(params["log_std"], out.shape)], -1)
+    return distributions.masked(out, nets.mask_of(obs))
+
+
+def act(
+    model: nets.ActorCritic,
+    dist: Distribution,
+    params: Tree,
+    carry: Tree,
+    obs: Tree,
+    keys: Array,
+    explore: bool,
+) -> Tree:
+    carry, judged = model.step(params, carry, obs)
+    out = pi(params, judged.policy, obs)
+    action = dist.sample(out, keys) if explore else dist.mode(out)
+    return action, carry, dist.log_prob(out, action)
+
+
+def prepare(
+    config: Config, model: nets.ActorCritic, params: Tree, tr: Trajectory
+) -> tuple[Rows, Array]:
+    """Rows with advantages, and how many steps there were."""
+    (_, value), carries = model.unroll(params, tr.carry, tr.obs, tr.first)
+    ends = tr.terminated, tr.truncated, tr.valid
+    advantage = ops.gae(tr.reward, value, *ends, config.discount, config.gae_lambda)
+    obs = jax.tree.map(lambda x: x[:-1], tr.obs)
+    rows = Rows(obs, tr.action, tr.extras, value[:-1], advantage, tr.valid)
+    if model.recurrent:
+        rows = rows._replace(first=tr.first[:-1])
+    rows = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), rows)
+    if model.recurrent:
+        length = config.sequence
+        starts = jax.tree.map(lambda x: jnp.swapaxes(x[:-1:length], 0, 1), carries)
+        rows = jax.tree.map(lambda x: x.reshape(x.shape[0], -1, length, *x.shape[2:]), rows)
+        rows = rows._replace(carry=starts)
+    return rows, tr.valid.sum(0)
+
+
+def absorb(config: Config, state: State, steps: Array) -> State:
+    horizon = config.anneal_steps or 0
+    return state._replace(
+        steps=jnp.minimum(state.steps + steps.sum(), horizon), stopped=jnp.bool_(False)
+    )
+
+
+def loss(
+    config: Config,
+    model: nets.ActorCritic,
+    dist: Distribution,
+    params: Tree,
+    weighed: tuple[Rows, Array],
+) -> tuple[Array, dict[str, Array]]:
+    """Of rows and their advantages, perhaps standardised; all are means over valid rows."""
+    rows, advantage = weighed
+    carry, rows = rows.carry, rows._replace(carry=())
+    if model.recurrent:
+        rows, advantage = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), (rows, advantage))
+    (out, values), _ = model.unroll(params, carry, rows.obs, rows.first)
+    out = pi(params, out, rows.obs)
+    log_ratio = dist.log_prob(out, rows.action) - rows.log_prob
+    ratio = jnp.exp(log_ratio)
+
+    def mean(x: Array) -> Array:
+        return ops.masked_mean(x, rows.valid)
+
+    policy_loss = -mean(clipped_surrogate(ratio, advantage, config.clip))
+    target = rows.value + rows.advantage
+    critic_loss = mean(value_loss(values, rows.value, target, config.value_clip))
+    entropy = mean(dist.entropy(out))
+    total = policy_loss + config.value_cost * critic_loss - config.entropy_cost * entropy
+    return total, {
+        "loss/policy": policy_loss,
+        "loss/value": critic_loss,
+        "entropy": entropy,
+        "kl": mean(ratio - 1 - log_ratio),  # never negative, unlike -log_ratio
+        "clipped": mean((jnp.abs(ratio - 1) > config.clip).astype(jnp.float32)),
+    }
+
+
+def gradient(
+    config: Config, weighed_loss: Loss, chunk: int | None, params: Tree, rows: Rows, key: Array
+) -> Tree:
+    """That of the loss, `chunk` rows at a time if it is a number."""
+    del key
+    advantage = rows.advantage
+    if config.normalise_advantage:
+        advantage = ops.standardise(advantage, rows.valid)
+    if chunk is None:
+        grads, metrics = jax.grad(weighed_loss, has_aux=True)(params, (rows, advantage))
+    else:
+        grads, metrics = ops.mean_grad(weighed_loss, chunk)(params, (rows, advantage), rows.valid)
+    metrics["grad_norm"] = optax.tree.norm(grads)
+    return (grads, metrics["kl"]), rows.valid.sum().astype(jnp.float32), (), metrics
+
+
+def update(
+    config: Config,
+    optimiser: optax.GradientTransformation,
+    state: State,
+    grads_and_kl: tuple[Tree, Array],
+) -> State:
+    grads, kl = grads_and_kl
+    horizon = config.anneal_steps
+    left = (horizon - state.steps) / horizon if horizon else 1.0
+    direction, opt_state = optimiser.update(grads, state.opt_state)
+    params = jax.tree.map(lambda p, d: p - config.learning_rate * left * d, state.params, direction)
+    if config.target_kl is None:
+        return state._replace(params=params, opt_state=opt_state)
+    stopped = state.stopped | (kl > 1.5 * config.target_kl)
+    new, old = (params, opt_state), (state.params, state.opt_state)
+    params, opt_state = jax.tree.map(lambda n, o: jnp.where(stopped, o, n), new, old)
+    return state._replace(params=params, opt_state=opt_state, stopped=stopped)
 
 
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
@@ -139,6 +258,7 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
     chunk = None if whole else nets.chunk_of(config.network, spec.observation)
     clip_norm = optax.clip_by_global_norm(config.max_grad_norm)
     optimiser = optax.flatten(optax.chain(clip_norm, optax.scale_by_adam(eps=1e-5)))
+    stored_once = None if model.recurrent else spec.observation
 
     def init(key: Array) -> State:
         params = model.init(key)
@@ -146,113 +266,17 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
             params["log_std"] = jnp.full(outputs, config.log_std)
         return State(params, optimiser.init(params), jnp.int32(0), jnp.bool_(False))
 
-    def pi(params: Tree, out: Array, obs: Tree) -> Array:
-        if continuous:
-            return jnp.concatenate([out, jnp.broadcast_to(params["log_std"], out.shape)], -1)
-        return distributions.masked(out, nets.mask_of(obs))
-
-    def act(params: Tree, carry: Tree, obs: Tree, keys: Array, explore: bool) -> Tree:
-        carry, judged = model.step(params, carry, obs)
-        out = pi(params, judged.policy, obs)
-        action = dist.sample(out, keys) if explore else dist.mode(out)
-        return action, carry, dist.log_prob(out, action)
-
-    def prepare(params: Tree, tr: Trajectory) -> tuple[Rows, Array]:
-        (_, value), carries = model.unroll(params, tr.carry, tr.obs, tr.first)
-        advantage = ops.gae(
-            tr.reward,
-            value,
-            tr.terminated,
-            tr.truncated,
-            tr.valid,
-            config.discount,
-            config.gae_lambda,
-        )
-        obs = jax.tree.map(lambda x: x[:-1], tr.obs)
-        rows = Rows(obs, tr.action, tr.extras, value[:-1], advantage, tr.valid)
-        if model.recurrent:
-            rows = rows._replace(first=tr.first[:-1])
-        rows = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), rows)
-        if model.recurrent:
-            starts = jax.tree.map(lambda x: jnp.swapaxes(x[: -1 : config.sequence], 0, 1), carries)
-            rows = jax.tree.map(in_sequences, rows)._replace(carry=starts)
-        return rows, tr.valid.sum(0)
-
-    def in_sequences(x: Array) -> Array:
-        return x.reshape(x.shape[0], -1, config.sequence, *x.shape[2:])
-
-    def absorb(state: State, steps: Array) -> State:
-        horizon = config.anneal_steps or 0
-        return state._replace(
-            steps=jnp.minimum(state.steps + steps.sum(), horizon), stopped=jnp.bool_(False)
-        )
-
-    def loss(params: Tree, weighed: tuple[Rows, Array]) -> tuple[Array, dict[str, Array]]:
-        rows, advantage = weighed
-        carry, rows = rows.carry, rows._replace(carry=())
-        if model.recurrent:
-            rows, advantage = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), (rows, advantage))
-        (out, values), _ = model.unroll(params, carry, rows.obs, rows.first)
-        out = pi(params, out, rows.obs)
-        log_ratio = dist.log_prob(out, rows.action) - rows.log_prob
-        ratio = jnp.exp(log_ratio)
-
-        def mean(x: Array) -> Array:
-            return ops.masked_mean(x, rows.valid)
-
-        policy_loss = -mean(clipped_surrogate(ratio, advantage, config.clip))
-        target = rows.value + rows.advantage
-        critic_loss = mean(value_loss(values, rows.value, target, config.value_clip))
-        entropy = mean(dist.entropy(out))
-        total = policy_loss + config.value_cost * critic_loss - config.entropy_cost * entropy
-        return total, {
-            "loss/policy": policy_loss,
-            "loss/value": critic_loss,
-            "entropy": entropy,
-            "kl": mean(ratio - 1 - log_ratio),  # never negative, unlike -log_ratio
-            "clipped": mean((jnp.abs(ratio - 1) > config.clip).astype(jnp.float32)),
-        }
-
-    def gradient(params: Tree, rows: Rows, key: Array) -> Tree:
-        del key
-        advantage = rows.advantage
-        if config.normalise_advantage:
-            advantage = ops.standardise(advantage, rows.valid)
-        if chunk is None:
-            grads, metrics = jax.grad(loss, has_aux=True)(params, (rows, advantage))
-        else:
-            grads, metrics = ops.mean_grad(loss, chunk)(params, (rows, advantage), rows.valid)
-        metrics["grad_norm"] = optax.tree.norm(grads)
-        return (grads, metrics["kl"]), rows.valid.sum().astype(jnp.float32), (), metrics
-
-    def update(state: State, grads_and_kl: tuple[Tree, Array]) -> State:
-        grads, kl = grads_and_kl
-        horizon = config.anneal_steps
-        left = (horizon - state.steps) / horizon if horizon else 1.0
-        direction, opt_state = optimiser.update(grads, state.opt_state)
-        params = jax.tree.map(
-            lambda p, d: p - config.learning_rate * left * d, state.params, direction
-        )
-        if config.target_kl is None:
-            return state._replace(params=params, opt_state=opt_state)
-        stopped = state.stopped | (kl > 1.5 * config.target_kl)
-        new, old = (params, opt_state), (state.params, state.opt_state)
-        params, opt_state = jax.tree.map(lambda n, o: jnp.where(stopped, o, n), new, old)
-        return state._replace(params=params, opt_state=opt_state, stopped=stopped)
-
     return Algorithm(
         init=init,
         acting=lambda state: state.params,
         learning=lambda state: state.params,
-        absorb=absorb,
-        gradient=gradient,
-        update=update,
-        act=act,
-        prepare=prepare,
+        absorb=partial(absorb, config),
+        gradient=partial(gradient, config, partial(loss, config, model, dist), chunk),
+        update=partial(update, config, optimiser),
+        act=partial(act, model, dist),
+        prepare=partial(prepare, config, model),
         carry=lambda lane: model.carry(lane.shape[0]),
-        memory=rollout(
-            config.epochs, config.minibatches, None if model.recurrent else spec.observation
-        ),
+        memory=rollout(config.epochs, config.minibatches, stored_once),
         rollout=config.rollout,
         max_lag=MAX_LAG,
     )

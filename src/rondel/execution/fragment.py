@@ -7,7 +7,6 @@ What the next request to the same fragment needs stays inside it: then None is h
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Mapping
 from functools import partial
@@ -25,6 +24,7 @@ from rondel.execution.experience import Lanes, Row
 from rondel.execution.hosted import Direct, HostedLanes, Link
 from rondel.execution.layout import WHOLE, Group, Share, groups, phases
 from rondel.execution.learning import Contribution
+from rondel.execution.room import refuse_too_much
 from rondel.execution.task import Task, keeps_state, to_device, with_keys, without_keys
 from rondel.plan import Plan
 from rondel.types import Env, Step, Tree
@@ -102,12 +102,7 @@ class Fragment:
             return self.task.algorithm.memory.init(items_like, self.copies)
 
         held = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(init)))
-        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        if held > there:
-            raise RondelError(
-                f"Memory would take {held / 2**30:.1f} GiB, but this machine has "
-                f"{there / 2**30:.1f}: a smaller capacity, rollout or number of lanes would fit."
-            )
+        refuse_too_much(held)
         self.memory = jax.jit(init)()
 
     def connect(self, links: Mapping[int, Link]) -> None:

@@ -1,18 +1,21 @@
 """Networks as pairs of functions."""
 
+from rondel.nets.action_values import action_values, dueling
 from rondel.nets.actor_critic import ActorCritic, separate, shared
 from rondel.nets.encode import encode, mask_of, width
 from rondel.nets.images import impala, minatar, nature
-from rondel.nets.mlp import dueling_mlp, mlp
+from rondel.nets.mlp import mlp
 from rondel.nets.own import own_torso
 from rondel.nets.recurrent import cell
-from rondel.nets.torso import chunk_of, sees_images, torso
+from rondel.nets.torso import choose, chunk_of, torso
 
 __all__ = [
     "ActorCritic",
+    "action_values",
     "cell",
+    "choose",
     "chunk_of",
-    "dueling_mlp",
+    "dueling",
     "encode",
     "impala",
     "mask_of",
@@ -20,7 +23,6 @@ __all__ = [
     "mlp",
     "nature",
     "own_torso",
-    "sees_images",
     "separate",
     "shared",
     "torso",

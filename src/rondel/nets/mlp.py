@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -37,36 +36,6 @@ def mlp(
 
     def apply(params: Tree, obs: Tree) -> Array:
         return forward(params, encode(space, obs), activation)
-
-    return Network(init, apply)
-
-
-def dueling_mlp(
-    space: Space, hidden: Sequence[int], outputs: int, *, activation: Activation = jax.nn.relu
-) -> Network:
-    """Q = V + A - mean A, with streams of their own for V and A behind shared layers.
-
-    Wang et al., Dueling Network Architectures for Deep Reinforcement Learning, arXiv 1511.06581.
-    The last entry of `hidden` is the width of each stream.
-    """
-    *shared, stream = hidden
-    sizes = (width(space), *shared)
-
-    def init(key: Array) -> Tree:
-        k_shared, k_value, k_advantage = jax.random.split(key, 3)
-        return {
-            "shared": layers(k_shared, sizes, 2.0**0.5) if shared else [],
-            "value": layers(k_value, (sizes[-1], stream, 1), 1.0),
-            "advantage": layers(k_advantage, (sizes[-1], stream, outputs), 1.0),
-        }
-
-    def apply(params: Tree, obs: Tree) -> Array:
-        x = encode(space, obs)
-        x = activation(forward(params["shared"], x, activation)) if shared else x
-        value = forward(params["value"], x, activation)
-        advantage = forward(params["advantage"], x, activation)
-        centred = advantage - jnp.mean(advantage, -1, keepdims=True)
-        return centred + jnp.broadcast_to(value, centred.shape)
 
     return Network(init, apply)
 

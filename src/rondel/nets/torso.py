@@ -11,10 +11,20 @@ from rondel.errors import RondelError
 from rondel.nets import images
 from rondel.nets.encode import encode, width
 from rondel.nets.mlp import Activation, forward, layers
+from rondel.nets.own import own_torso
 from rondel.spaces import Space
 from rondel.types import Array, Network, Tree
 
 KINDS = ("auto", "mlp", *images.TRUNKS)
+
+
+def choose(kind: str, space: Space) -> str:
+    """What "auto" means for a space; any other name is what it is.
+
+    It is "mlp" where there is no image, else "nature" if all images are large enough for it, else
+    "minatar" (and "mlp" for images that are too small even for that one).
+    """
+    return images.fitting(space) or "mlp" if kind == "auto" else kind
 
 
 def torso(
@@ -22,15 +32,16 @@ def torso(
     space: Space,
     hidden: Sequence[int] = (64, 64),
     activation: Activation = jnp.tanh,
+    own: Network | None = None,
 ) -> tuple[Network, int]:
     """A network from observations to features [..., width], and that width.
 
-    "auto" is "mlp" where there is no image, else "nature" if all images are large enough for it,
-    else "minatar" (and "mlp" for images that are too small even for that one). `hidden` and
+    `kind` is as in `choose`, unless there is a network of the user's `own`. `hidden` and
     `activation` are those of "mlp"; the others are as published.
     """
-    if kind == "auto":
-        kind = images.fitting(space) or "mlp"
+    if own is not None:
+        return own_torso(own, space)
+    kind = choose(kind, space)
     if kind == "mlp":
         return _mlp(space, hidden, activation)
     if kind not in KINDS:
@@ -51,14 +62,8 @@ def _mlp(space: Space, hidden: Sequence[int], activation: Activation) -> tuple[N
     return Network(init, apply), sizes[-1]
 
 
-def sees_images(space: Space) -> bool:
-    """Would "auto" take convolutions?"""
-    return images.fitting(space) is not None
-
-
 def chunk_of(kind: str, space: Space) -> int | None:
     """How many rows at a time the gradient of such a torso is made quickest; None: all at once."""
-    if kind == "auto":
-        kind = images.fitting(space) or "mlp"
+    kind = choose(kind, space)
     on_cpu = jax.default_backend() == "cpu"
     return images.TRUNKS[kind].chunk if on_cpu and kind in images.TRUNKS else None

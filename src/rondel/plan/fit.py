@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import lcm
+from typing import NamedTuple
 
 from rondel.errors import RondelError
 from rondel.plan.pieces import Piece, write
 from rondel.plan.plan import Plan
-from rondel.plan.pointing import listed, nearest, pointed
+from rondel.plan.pointing import counted, listed, nearest, pointed
 from rondel.plan.rules import first_fault
 
 
@@ -23,17 +25,39 @@ def check(
 
     `max_lag` is the algorithm's: how many rounds old the weights may be that acted; None: any.
     """
-    for index in range(len(plan.pieces)):
-        _check_lanes(plan, index, lanes, block)
-    _check_lag(plan.lag, max_lag, algorithm)
-    if plan.free:
-        _check_free(plan, max_lag, algorithm)
+    shares = (_lanes_fault(plan, index, lanes, block) for index in range(len(plan.pieces)))
+    faults = [
+        next(filter(None, shares), None),
+        _lag_fault(plan.lag, max_lag, algorithm),
+        _free_fault(plan, max_lag, algorithm) if plan.free else None,
+    ]
+    found = [fault for fault in faults if fault]
+    if found:
+        raise _refusal(plan, found)
 
 
-def _check_lanes(plan: Plan, index: int, lanes: int, block: int) -> None:
+class Fault(NamedTuple):
+    """Why a plan can't run."""
+
+    sentence: str
+    piece: int | None = None  # the one that it is about
+
+
+def _refusal(plan: Plan, faults: Sequence[Fault]) -> RondelError:
+    """All that is wrong at once, with the first piece at fault pointed at."""
+    text = " Besides, ".join(fault.sentence for fault in faults)
+    pieces = [fault.piece for fault in faults if fault.piece is not None]
+    if not pieces:
+        return RondelError(text)
+    written = write(plan.pieces)
+    place = written.stages[pieces[0]][0][0], written.copies[pieces[0]][1]
+    return pointed(text, written.text, place)
+
+
+def _lanes_fault(plan: Plan, index: int, lanes: int, block: int) -> Fault | None:
     piece = plan.pieces[index]
     if lanes % _unit(piece, block) == 0:
-        return
+        return None
     share, left = divmod(lanes, piece.copies)
     if left:
         blocks = f" in blocks of {block}" if "policy" in piece.stages else ""
@@ -45,15 +69,14 @@ def _check_lanes(plan: Plan, index: int, lanes: int, block: int) -> None:
     fits = [n for n in range(1, lanes + 1) if lanes % _unit(Piece(piece.stages, n), block) == 0]
     fits = [n for n in fits if not first_fault(_with_copies(plan, index, n))]
     if fits:
-        ways.append(
-            f"{listed(nearest(fits, piece.copies), 'or')} {_many('copy', 'copies', fits[-1])}"
-        )
+        copies = "copy" if fits[-1] == 1 else "copies"
+        ways.append(f"{listed(nearest(fits, piece.copies), 'or')} {copies}")
     if not left:
         ways.append(f"--block {max(n for n in range(1, block + 1) if share % n == 0)}")
     whole = lcm(*(_unit(piece, block) for piece in plan.pieces))
     ways.append(f"--lanes {-(-lanes // whole) * whole}")
     work = f"{', or '.join(ways)}{',' if len(ways) > 1 else ''} would work"
-    raise _pointed_at(plan, index, f"{wrong}; {work}.")
+    return Fault(f"{wrong}; {work}.", index)
 
 
 def _unit(piece: Piece, block: int) -> int:
@@ -69,64 +92,46 @@ def _with_copies(plan: Plan, index: int, copies: int) -> list[Piece]:
     return pieces
 
 
-def _check_lag(lag: int, max_lag: int | None, algorithm: str) -> None:
+def _lag_fault(lag: int, max_lag: int | None, algorithm: str) -> Fault | None:
     if max_lag is None or lag <= max_lag:
-        return
+        return None
     if max_lag == 0:
         why = f"{algorithm} learns from what the newest policy did"
     else:
         why = f"{algorithm} corrects for weights that are a little old, not for any"
-    rounds = _many("round", "rounds", max_lag)
-    raise RondelError(
-        f"{why}, so its weights may be at most {max_lag} {rounds} old, and the plan's lag is "
-        f"{lag}; --lag {max_lag}, or an algorithm that corrects for it, would work."
+    return Fault(
+        f"{why}, so its weights may be at most {counted(max_lag, 'round')} old, and the plan's lag "
+        f"is {lag}; --lag {max_lag}, or an algorithm that corrects for it, would work."
     )
 
 
-def _check_free(plan: Plan, max_lag: int | None, algorithm: str) -> None:
+def _free_fault(plan: Plan, max_lag: int | None, algorithm: str) -> Fault | None:
     """Where one piece acts and updates, it waits for itself, and there is nothing to free."""
     piece = plan.piece_of("policy")
     index = plan.pieces.index(piece)
-    if "update" not in piece.stages:
-        if "gradient" in piece.stages and max_lag is not None and plan.lag >= max_lag:
-            _refuse_own_gradients(plan, index, max_lag, algorithm)
-        if "memory" in piece.stages and "gradient" not in piece.stages and piece.copies > 1:
-            raise _pointed_at(
-                plan,
-                index,
-                f"In {piece.name} each copy keeps its own items, and a free round may take two "
-                "rounds of one copy and none of another; a cut between policy and memory, or this "
-                "plan without --free, would work.",
-            )
-        return
-    behind = piece.stages.index("policy") + 1
-    acting, learning = Piece(piece.stages[:behind], piece.copies), Piece(piece.stages[behind:])
-    cut = write((*plan.pieces[:index], acting, learning)).text
-    raise _pointed_at(
-        plan,
-        index,
-        f"--free has nothing to overlap here: {piece.name} acts and updates, one after the other; "
-        f"`{cut}`, or this plan without --free, would work.",
-    )
-
-
-def _refuse_own_gradients(plan: Plan, index: int, max_lag: int, algorithm: str) -> None:
-    """Free copies that make their own gradients are up to a round apart, whatever the lag."""
-    if plan.pieces[index].copies > 1:
-        raise _pointed_at(
-            plan,
+    if "update" in piece.stages:
+        behind = piece.stages.index("policy") + 1
+        acting, learning = Piece(piece.stages[:behind], piece.copies), Piece(piece.stages[behind:])
+        cut = write((*plan.pieces[:index], acting, learning)).text
+        return Fault(
+            f"--free has nothing to overlap here: {piece.name} acts and updates, one after the "
+            f"other; `{cut}`, or this plan without --free, would work.",
             index,
-            f"{algorithm} takes weights that are at most {max_lag} rounds old, and free copies "
-            f"that make their own gradients can be almost {plan.lag + 1} rounds behind; this plan "
-            "without --free would work.",
         )
-
-
-def _pointed_at(plan: Plan, index: int, sentence: str) -> RondelError:
-    written = write(plan.pieces)
-    place = written.stages[index][0][0], written.copies[index][1]
-    return pointed(sentence, written.text, place)
-
-
-def _many(one: str, more: str, number: int) -> str:
-    return one if number == 1 else more
+    if piece.copies == 1:
+        return None
+    if "gradient" in piece.stages and max_lag is not None and plan.lag >= max_lag:
+        return Fault(  # free copies that make their own gradients are up to a round apart
+            f"{algorithm} takes weights that are at most {counted(max_lag, 'round')} old, and free "
+            f"copies that make their own gradients can be almost {counted(plan.lag + 1, 'round')} "
+            "behind; this plan without --free would work.",
+            index,
+        )
+    if "memory" in piece.stages and "gradient" not in piece.stages:
+        return Fault(
+            f"In {piece.name} each copy keeps its own items, and a free round may take two rounds "
+            "of one copy and none of another; a cut between policy and memory, or this plan "
+            "without --free, would work.",
+            index,
+        )
+    return None

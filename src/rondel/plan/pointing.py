@@ -58,3 +58,8 @@ def listed(words: Iterable[object], last: str) -> str:
 def nearest(options: Iterable[int], asked: int, most: int = 4) -> list[int]:
     """Those of the options that are nearest to what was asked, in order."""
     return sorted(sorted(options, key=lambda n: (abs(n - asked), n))[:most])
+
+
+def counted(number: int, one: str, more: str | None = None) -> str:
+    """A number of things: "1 round", "2 rounds"."""
+    return f"{number} {one if number == 1 else more or f'{one}s'}"

@@ -1,8 +1,8 @@
 """Plans by name: what papers and systems did.
 
-A name stands alone as the whole text of a plan. With a number, `impala*16`, it is scaled: the
-pieces that have most copies get that many, the other copied ones as many in proportion (at least
-1), and what there is one of stays one: `apex*8` is `actor*8 | memory*4 | gradient+update`.
+A name stands alone as the whole text of a plan. A number, `impala*16`, is that of copies: the
+pieces that have most get so many, the other copied ones as many in proportion (at least 1), and
+what there is one of stays one: `apex*8` is `actor*8 | memory*4 | gradient+update`.
 """
 
 from typing import NamedTuple

@@ -45,6 +45,13 @@ class Train:
 
 
 @dataclasses.dataclass(frozen=True)
+class Flags(Options):
+    """`Options` as flags: to learn freely or not is a pair of them, of which none may be given."""
+
+    free: bool = False  # learn from what comes first, the lag a bound; by default the plan's
+
+
+@dataclasses.dataclass(frozen=True)
 class Explain:
     """Say what would run, and what would pass between its pieces. Nothing runs."""
 
@@ -63,6 +70,7 @@ class Resume:
     until_return: float | None = None  # stop when the last 100 episodes reach this mean return
     plan: str | None = None  # another plan to go on with; by default that of the run, as below
     lag: int | None = None  # rounds that the acting weights may be behind
+    free: bool = False  # learn from what comes first, the lag a bound; by default as before
     on: str | None = None  # inline, threads, processes, ray
     resources: str | None = None  # what pieces ask of Ray
     address: str | None = None  # of a Ray cluster that runs
@@ -135,22 +143,26 @@ def _asked(command: Any, argv: list[str]) -> tuple[str, str, dict[str, Any], dic
         raise SystemExit(0 if asked else 2)
     name, env, *flags = argv
     module = algorithms.find(name)
-    tuned = {} if _no_tuned(flags) else tuned_for(name, env)
+    tuned = {} if _given(flags, "--no-tuned") else tuned_for(name, env)
     own, rest = split(tuned)
-    options = with_fields(Options(lanes=module.LANES), own)
+    options = with_fields(Flags(lanes=module.LANES), own)
     config = with_fields(module.Config(), rest)
     words = f"{type(command).__name__.lower()} {name} {env}"
     request = _parse(_flat(Command=command, Options=options, Config=config), flags, words)
     fields = _changed(options, request.Options) | _changed(config, request.Config)
+    if _given(flags, "--no-free"):  # not the same as nothing: a plan's name may say otherwise
+        fields["free"] = request.Options.free
     return name, env, dataclasses.asdict(request.Command), fields
 
 
-def _no_tuned(flags: list[str]) -> bool:
-    return "--no-tuned" in [flag.replace("_", "-") for flag in flags]
+def _given(flags: list[str], flag: str) -> bool:
+    return flag in [given.replace("_", "-") for given in flags]
 
 
 def _resume(argv: list[str]) -> None:
     request = dataclasses.asdict(_parse(Resume, argv, "resume"))
+    if not (request["free"] or _given(argv, "--no-free")):
+        del request["free"]
     request = {k: v for k, v in request.items() if v is not None}
     as_json = request.pop("json")
     run = rondel.resume(request.pop("path"), display=display.choose(), **request)
@@ -218,4 +230,6 @@ def _say(result: dict[str, Any], as_json: bool) -> None:
         print(json.dumps(result))
         return
     for name, value in result.items():
+        if value is None:  # not known, or not asked for
+            continue
         print(f"{name:17} {value:.6g}" if isinstance(value, float) else f"{name:17} {value}")

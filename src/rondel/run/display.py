@@ -169,7 +169,7 @@ def _line(progress: Progress) -> str:
     parts = [
         f"{progress.steps:,} of {progress.total_steps:,} steps ({progress.part:.0%})",
         f"{_number(progress.steps_per_second or None)} steps/s",
-        f"{progress.episodes:,} episodes",
+        f"{progress.episodes:,} {'episode' if progress.episodes == 1 else 'episodes'}",
     ]
     if progress.return_mean is not None:
         parts.append(f"return {_number(progress.return_mean)}")

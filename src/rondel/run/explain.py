@@ -22,6 +22,7 @@ from rondel.execution.layout import groups, phases, route
 from rondel.execution.seeds import Purpose
 from rondel.execution.task import Task, keeps_state, without_keys
 from rondel.plan import Piece, Plan
+from rondel.plan.pointing import counted
 from rondel.plan.resources import resources_for
 from rondel.run import machine, summary
 from rondel.run.setup import Setup, Shard, bytes_of, prepare, shard_like
@@ -174,7 +175,7 @@ def _own(plan: Plan) -> bool:
 def _lag_rule(plan: Plan) -> str:
     """How old the acting weights are, in words."""
     k, n = plan.lag, plan.copies("policy")
-    rounds = _many(k, "round")
+    rounds = counted(k, "round")
     if not plan.free and k == 0:
         return "0: a round acts with the newest weights, so acting and learning take turns"
     if not plan.free:
@@ -186,7 +187,7 @@ def _lag_rule(plan: Plan) -> str:
     if _own(plan):
         most = n * (k + 1) - 1
         return (
-            f"free, at most {_many(most, 'version')} old: a round is one copy's, and makes a "
+            f"free, at most {counted(most, 'version')} old: a round is one copy's, and makes a "
             "version. A copy starts again when its last round was learned from (may_start). The "
             "learner takes a round when it arrives, unless another would then become older than "
             "that: for this one it waits (may_learn)"
@@ -227,7 +228,7 @@ def _runs(task: Task, plan: Plan, piece: Piece, meshed: bool) -> Iterator[str]:
         yield f"all copies: one program on {piece.copies} devices, which runs many rounds in a call"
         return
     stages, traced = piece.stages, isinstance(task.env, Env)
-    steps, draws = task.algorithm.rollout, task.algorithm.memory.draws
+    steps, draws = counted(task.algorithm.rollout, "step"), task.algorithm.memory.draws
     if traced and not (plan.cut or plan.lag):
         yield "the whole ring: one program, which runs many rounds in a call"
         return
@@ -237,22 +238,23 @@ def _runs(task: Task, plan: Plan, piece: Piece, meshed: bool) -> Iterator[str]:
         n = len(groups(plan, task.lanes, task.block, 0))
         how = "a program for each step" if traced else "Python environments"
         twice = ", double-buffered: one half steps while the policy acts for the other"
-        yield f"env: {how}, in {_many(n, 'group')} of lanes{twice if halves else ''}"
+        yield f"env: {how}, in {counted(n, 'group')} of lanes{twice if halves else ''}"
     elif "env" in stages and traced:
         scans = f"one scan per block of {task.block} lanes" if keeps_state(task.env) else blocks
-        yield f"env+policy: one program of {steps} steps, {scans}"
+        yield f"env+policy: one program of {steps}, {scans}"
     elif "env" in stages:
-        yield f"env+policy: a Python loop of {steps} steps around a program that acts {blocks}"
+        yield f"env+policy: a Python loop of {steps} around a program that acts {blocks}"
     elif "policy" in stages:
         half = ", for one half of its lanes at a time" if halves else ""
-        yield f"policy: a Python loop of {steps} steps around a program that acts {blocks}{half}"
+        yield f"policy: a Python loop of {steps} around a program that acts {blocks}{half}"
     learns = [stage for stage in stages if stage in _PROGRAMS]
     if len(learns) == 3 and piece.copies == 1:
-        yield f"memory+gradient+update: one program for all {draws} draws of a round"
+        every = f"all {draws} draws" if draws > 1 else "the one draw"
+        yield f"memory+gradient+update: one program for {every} of a round"
     elif learns:
         programs = ", ".join(_PROGRAMS[stage] for stage in learns)
         each = ", a program each" if "," in programs else ""
-        yield f"{'+'.join(learns)}: {programs}{each}, {_many(draws, 'time')} a round"
+        yield f"{'+'.join(learns)}: {programs}{each}, {counted(draws, 'time')} a round"
         if learns[-2:] == ["gradient", "update"] and piece.copies > 1:
             yield "every copy takes the mean of all copies' gradients, so their updates are equal"
 
@@ -393,7 +395,3 @@ def _handover(maker: str, taker: str, what: str, tree: Tree, messages: int) -> H
 
 def _lane_like(lanes: int) -> Any:
     return jax.eval_shape(lambda: jnp.arange(lanes, dtype=jnp.int32))
-
-
-def _many(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

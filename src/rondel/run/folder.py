@@ -114,6 +114,8 @@ def setup_from(
             f"This run was made in an environment of your own, {meta['env']!r}: bring it again, "
             "with env=… in Python or --env on the command line."
         )
+    if not (fields.get("free") or "free" in placing):
+        fields.pop("free", None)  # it leaves that to the plan that it goes on with
     return prepare(
         algorithm,
         meta["env"] if env is None else env,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import os
 from collections.abc import Callable
 from functools import partial
 from types import ModuleType
@@ -22,6 +21,7 @@ from rondel.errors import RondelError
 from rondel.execution import experience, learning, mesh
 from rondel.execution.backend import Backend
 from rondel.execution.backends.inline import Inline
+from rondel.execution.room import refuse_too_much
 from rondel.execution.task import Task, without_keys
 from rondel.plan import Plan
 from rondel.plan.pieces import write
@@ -43,7 +43,7 @@ class Options:
     block: int | None = None  # lanes that act in one call; by default 8, or all if 8 doesn't fit
     plan: str = "all"  # where the ring is cut, such as "actor*4 | learner", or a preset
     lag: int | None = None  # rounds that the acting weights may be behind; by default the plan's
-    free: bool = False  # learn from what arrives first; then the lag is a bound
+    free: bool | None = None  # learn from what comes first, the lag a bound; by default the plan's
     on: str | None = None  # inline, threads, processes, ray; by default processes for a cut plan
     resources: str | None = None  # what pieces ask for, such as "actor:cpu=1 learner:cpu=1,gpu=1"
     address: str | None = None  # of a Ray cluster that runs; by default one is started here
@@ -152,7 +152,7 @@ def shard_like(task: Task, copies: int, on: str | None) -> Shard:
     items, _ = experience.produced_like(task._replace(block=lanes), lanes)
     memory = jax.eval_shape(lambda: recipe.init(items, copies))
     if on != "ray":  # whose copies may be on several machines
-        _refuse_too_much(copies * bytes_of(memory))
+        refuse_too_much(copies * bytes_of(memory))
     draw = partial(learning.draw, task, part=(0, copies))
     batch, _ = jax.eval_shape(draw, np.uint32(0), memory, zero, zero)
     return Shard(memory, batch)
@@ -162,15 +162,6 @@ def bytes_of(tree: Tree) -> int:
     """How much memory a tree of arrays, or of shapes and types, takes."""
     leaves = jax.tree.leaves(jax.eval_shape(without_keys, tree))
     return sum(x.size * x.dtype.itemsize for x in leaves)
-
-
-def _refuse_too_much(held: int) -> None:
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if held > there:
-        raise RondelError(
-            f"Memory would take {held / 2**30:.1f} GiB, but this machine has "
-            f"{there / 2**30:.1f}: a smaller capacity, rollout or number of lanes would fit."
-        )
 
 
 def _check_plan(task: Task, plan: Plan, options: Options, name: str) -> None:
@@ -304,7 +295,7 @@ def _spelled(own: dict[str, Any]) -> dict[str, Any]:
 
 def _planned(options: Options) -> tuple[Options, Plan]:
     """The plan as a value, and the options with plain words for it."""
-    plan = plans.parse(options.plan, options.lag, options.free or None)
+    plan = plans.parse(options.plan, options.lag, options.free)
     on = options.on or ("processes" if plan.cut else "inline")
     if on not in BACKENDS:
         raise RondelError(f"on={on!r} is no place to run: {', '.join(BACKENDS)} would work.")

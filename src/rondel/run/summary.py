@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rondel.plan import Plan
+from rondel.plan.pointing import counted
 
 if TYPE_CHECKING:
     from rondel.run.explain import Explanation, Fragment, Handover
@@ -25,16 +26,16 @@ def rows(run: Run) -> list[tuple[str, str]]:
     world = setup.env_id.partition(":")[0]
     how = "one fused XLA program" if ring.fused else f"on {setup.options.on}{lag_rule(ring.plan)}"
     held = ring.memory_bytes()
-    warmup = algorithm.memory.warmup_rounds
-    waits = f", after {warmup} rounds of warm-up" if warmup else ""
+    lanes, steps = counted(task.lanes, "lane"), counted(algorithm.rollout, "step")
+    waits = _waits(algorithm.memory.warmup_rounds)
     goal = run.limits.until_return
     until = f" or a mean return of {goal:g}" if goal != float("inf") else ""
     since = f" (from {run.steps:,})" if run.steps else ""
     lines = [
         ("algorithm", setup.name),
-        ("env", f"{setup.env_id} (world {world}), {task.lanes} lanes in blocks of {task.block}"),
+        ("env", f"{setup.env_id} (world {world}), {lanes} in blocks of {task.block}"),
         ("plan", f"{ring.plan}: {how}"),
-        ("round", f"{algorithm.rollout} steps a lane, then {algorithm.memory.draws} draws{waits}"),
+        ("round", f"{steps} a lane, then {counted(algorithm.memory.draws, 'draw')}{waits}"),
         ("memory", size(held)),
         ("until", f"{run.limits.steps:,} steps{until}{since}, seed {task.seed}"),
     ]
@@ -46,11 +47,15 @@ def rows(run: Run) -> list[tuple[str, str]]:
     return lines
 
 
+def _waits(rounds: int) -> str:
+    return f", after {counted(rounds, 'round')} of warm-up" if rounds else ""
+
+
 def lag_rule(plan: Plan) -> str:
     """How old the weights may be that act, in words."""
     if plan.free:
-        return f", free, weights at most {plan.lag} rounds old"
-    return f", weights {plan.lag} rounds old" if plan.lag else ""
+        return f", free, weights at most {counted(plan.lag, 'round')} old"
+    return f", weights {counted(plan.lag, 'round')} old" if plan.lag else ""
 
 
 def ending(run: Run, checkpoint: Path) -> str:
@@ -64,9 +69,9 @@ def ending(run: Run, checkpoint: Path) -> str:
 
 def explained(facts: Explanation) -> str:
     """What would run, for a person: at most 100 columns, no colours."""
-    waits = f", after {facts.warmup_rounds} rounds of warm-up" if facts.warmup_rounds else ""
+    waits, lanes = _waits(facts.warmup_rounds), counted(facts.lanes, "lane")
     lines = [
-        f"{facts.algorithm} on {facts.env}, {facts.lanes} lanes in blocks of {facts.block}",
+        f"{facts.algorithm} on {facts.env}, {lanes} in blocks of {facts.block}",
         "",
         *_labelled("plan", facts.plan),
         *_labelled("on", _place(facts)),
@@ -74,8 +79,8 @@ def explained(facts: Explanation) -> str:
         *_labelled("numbers", facts.numbers),
         *_labelled(
             "round",
-            f"{facts.rollout} steps a lane, then {facts.draws} draws of {facts.batch_rows} "
-            f"rows{waits}",
+            f"{counted(facts.rollout, 'step')} a lane, then {counted(facts.draws, 'draw')} of "
+            f"{counted(facts.batch_rows, 'row')}{waits}",
         ),
     ]
     if facts.tuned:

@@ -296,7 +296,10 @@ def _rounds(
 
 
 class _Clock:
-    """Speed and time of a run, and the rows that tell of them. Compilation is not speed."""
+    """Speed and time of a run, and the rows that tell of them.
+
+    Compilation is not speed, so of a run that is one call none is known.
+    """
 
     def __init__(self, run: Run, began: float) -> None:
         self.run, self.began = run, began
@@ -359,7 +362,7 @@ class _Clock:
             "episodes": run.episodes,
             "return_mean": run.return_mean,
             "eval_return": evaluation.mean if evaluation else None,
-            "steps_per_second": round(self.steps_per_second, 1),
+            "steps_per_second": round(self.steps_per_second, 1) or None,
             "seconds": round(self.seconds, 3),
             "path": str(run.path),
         }

@@ -284,7 +284,10 @@ def test_a_cluster_that_is_busy_is_named_and_left_alone() -> None:
         ([{"CPU": 4.0, "GPU": 1.0}], None),
         ([{"CPU": 2.0}, {"CPU": 2.0, "GPU": 1.0}], None),
         ([{"CPU": 2.0, "GPU": 1.0}], "asks for 4 CPU, and the cluster has 2 CPU: fewer"),
-        ([{"CPU": 8.0}], "asks for 1 GPU, and the cluster has 0 GPU"),
+        (
+            [{"CPU": 8.0}],
+            "asks for 1 GPU, and the cluster has no GPU at all: resources without gpu",
+        ),
         (
             [{"CPU": 3.0}, {"CPU": 1.0, "GPU": 1.0}],
             "learner asks for 2 CPU, 1 GPU, and no node has that: the most that one has is 3 CPU, ",

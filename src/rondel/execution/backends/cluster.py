@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from rondel.errors import RondelError
 from rondel.plan import Plan
+from rondel.plan.pointing import listed
 
 Bundle: TypeAlias = dict[str, float]  # what a copy asks for, by Ray's names
 
@@ -39,6 +40,14 @@ def missing(
     """What a plan asks for that a cluster of these nodes does not have, in a sentence."""
     asked, there = total([b for piece in bundles for b in piece]), total(nodes)
     short = {name: there.get(name, 0.0) for name in asked if asked[name] > there.get(name, 0.0)}
+    absent = [name for name in short if not short[name]]
+    if absent:  # fewer copies would not help: one is too many
+        kinds = listed(absent, "and")
+        return (
+            f"`{plan}` asks for {said({name: asked[name] for name in absent})}, and the cluster "
+            f"has no {kinds} at all: resources without {kinds.lower()}, or nodes that have some, "
+            "would work."
+        )
     way = "fewer copies, more nodes, or resources of less (cpu=0 shares cores) would work."
     if short:
         wants = said({name: asked[name] for name in short})

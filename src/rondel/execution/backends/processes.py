@@ -29,7 +29,7 @@ from rondel.execution.backends.failure import unpack
 from rondel.execution.backends.journal import TAKE_OVER, Asked, Journal, Redo
 from rondel.execution.backends.keeper import Keeper
 from rondel.execution.backends.shared import Arena, Message, Place, View, decode, encode
-from rondel.execution.backends.spawner import Spawner
+from rondel.execution.backends.spawner import NobodyStarts, Spawner
 from rondel.execution.backends.worker import Answer, At, Call, Start
 from rondel.execution.fragment import RESULTS
 from rondel.execution.hosted import HostedLanes
@@ -41,6 +41,7 @@ _AT_ONCE = 8  # calls that a copy has been sent and has not answered
 _MOST = 240  # copies: every process holds every arena
 _GRACE = 5.0  # seconds that copies have to end by themselves
 _STOPPED = 5.0  # seconds after which a process that someone stopped counts as hung
+_ATTEMPTS = 5  # to start a process, while those that start them are killed
 _AGAIN = 1 << 20  # episodes that begin after a death are others than any that began before
 _LIGHT = ("rondel.execution.backends.worker", "rondel.execution.hosted", "rondel.envs.gym.lanes")
 _HEAVY = ("optax", "rondel.execution.traced", "rondel.execution.fragment", *_LIGHT)
@@ -215,6 +216,17 @@ class Processes:
                 self._spawn(copy, start, [end.fileno() for end in ends])
 
     def _spawn(self, copy: ProcessCopy, start: Start, lines: list[int]) -> None:
+        """A process for one copy; if the one that starts it was killed, by another such."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                self._spawn_once(copy, start, lines)
+                return
+            except NobodyStarts:
+                if attempt == _ATTEMPTS or self._restarts == 0:
+                    raise
+                self._hang_up(copy)  # whoever was half started finds nobody
+
+    def _spawn_once(self, copy: ProcessCopy, start: Start, lines: list[int]) -> None:
         page = blackbox.new_page()
         copy.page = mmap.mmap(page, blackbox.SIZE)
         copy.channel, theirs = pair()
@@ -444,11 +456,14 @@ class Processes:
         for lent in copy.lent.values():
             self._arena.free(lent)
         copy.lent.clear()
+        self._hang_up(copy)
+        copy.stopped_since = None
+
+    def _hang_up(self, copy: ProcessCopy) -> None:
         self._by_fd.pop(copy.channel.fileno())
         self._poll.unregister(copy.channel.fileno())
         copy.channel.close()
         copy.page.close()
-        copy.stopped_since = None
 
     def _end(self, error: BaseException) -> NoReturn:
         self._over = error

@@ -33,6 +33,10 @@ from rondel.execution.backends.spawner import serve
 serve(*sys.argv[1:5])"""
 
 
+class NobodyStarts(RondelError):
+    """The server is gone."""
+
+
 class Child(NamedTuple):
     """A process that was started."""
 
@@ -103,7 +107,7 @@ class Spawner:
             with suppress(subprocess.TimeoutExpired):
                 self._server.wait(1.0)
             how = "is gone" if self._server.returncode is None else _say(self._server.returncode)
-            raise RondelError(
+            raise NobodyStarts(
                 f"{target} can't start: the process that starts others {how}. If it said why, "
                 "that is on stderr."
             ) from gone

@@ -89,8 +89,8 @@ _SHARE = 50  # a time that took c seconds is followed by 50 c without one: 2 %
 MOST_BYTES = 256 * 2**20  # of kept messages: at this bound states are kept at once
 
 
-def is_due(keeping: Keeping, most_bytes: int = MOST_BYTES) -> bool:
+def is_due(keeping: Keeping) -> bool:
     """Should the states of all copies be kept now, so that their messages can be forgotten?"""
-    if keeping.bytes >= most_bytes:
+    if keeping.bytes >= MOST_BYTES:
         return True
     return keeping.seconds >= max(_OFTEN, _SHARE * keeping.cost)

@@ -38,11 +38,11 @@ class OutOfTurn(Exception):
 class Worker:
     """It holds a fragment and does what is asked of it. It imports no jax by itself.
 
-    `find_node` says at which address this machine can be reached.
+    `where` says at which address this machine can be reached, and the cluster's name for it.
     """
 
-    def __init__(self, find_node: Callable[[], str]) -> None:
-        self._name, self._find_node = "", find_node
+    def __init__(self, where: Callable[[], tuple[str, str]]) -> None:
+        self._name, self._where = "", where
         self._fragment: Any = None
         self._jax = False
         self._failure: Elsewhere | None = None
@@ -51,8 +51,8 @@ class Worker:
 
     def make(
         self, name: str, surroundings: dict[str, Any], needs_jax: bool, packed: bytes
-    ) -> tuple[int, str]:
-        """Make the fragment, in surroundings like the driver's -> (process, node)."""
+    ) -> tuple[int, str, str]:
+        """Make the fragment, in surroundings like the driver's -> (process, address, node)."""
         self._name, self._jax = name, needs_jax
         os.environ.update(surroundings["environ"])
         sys.path += [entry for entry in surroundings["path"] if entry not in sys.path]
@@ -64,11 +64,11 @@ class Worker:
         if "jax" in sys.modules:  # an environment may use it by itself
             _configure(surroundings["config"])
         self._fragment = make(*args)
-        return os.getpid(), self._find_node()
+        return os.getpid(), *self._where()
 
     def listen(self) -> Number:
         """Let policies call the environments that are here."""
-        self._exchange = Exchange(self._find_node(), self.ask)
+        self._exchange = Exchange(self._where()[0], self.ask)
         return self._exchange.number
 
     def connect(self, envs: Mapping[int, tuple[str, Number]], patience: float) -> None:

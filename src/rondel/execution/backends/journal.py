@@ -38,7 +38,7 @@ class Journal:
         self.unsent: deque[Asked] = deque()
         self.sent: dict[int, Asked] = {}  # by number, in order
         self.deaths: list[Death] = []
-        self.began = False  # was it ever there?
+        self.began = False  # did it ever answer anything but that it is there?
         self.progress = False  # something new since it was last started?
         self.protected = True  # is its state small enough to be kept?
         self._mark: int | None = None  # length of `answered` when it was asked for its state
@@ -54,7 +54,7 @@ class Journal:
         if asked.request == "keep":
             self._mark = len(self.answered)
         if asked.promises is not None and not is_start(asked):
-            self.progress = True
+            self.began = self.progress = True
         if self.is_kept and self.protected and asked.request not in _READS and not is_start(asked):
             made = asked.made if asked.promises is None else tuple(map(ref, asked.promises))
             self.answered.append(asked._replace(promises=None, made=made))

@@ -33,18 +33,17 @@ class Keeper:
         if asked.request == "keep":
             self._cost = max(self._cost, seconds)
 
-    def ask_if_due(self, copies: list[Any], now: bool) -> bool:
+    def ask_if_due(self, copies: list[Any]) -> None:
         """Ask all copies for their states, if it is time to."""
         since = time.monotonic() - self._last
-        if self._asking or not (now or is_due(Keeping(self._bytes, since, self._cost))):
-            return False
+        if self._asking or not is_due(Keeping(self._bytes, since, self._cost)):
+            return
         self._cost = 0.0
         self._asking = [
             (copy.journal, copy.call("keep", _MOST_STATE))
             for copy in copies
             if copy.journal.protected and copy.journal.is_kept
         ]
-        return True
 
     def take(self, are_states: list[bool]) -> None:
         """All are there: forget what came before them; a copy without one is not protected."""
@@ -57,6 +56,6 @@ class Keeper:
         self._bytes, self._last = 0, time.monotonic()
 
     def abandon(self) -> None:
-        """Someone died: what is on its way no longer fits together."""
+        """Someone died: what is on its way no longer fits together. Ask again at once."""
         self._asking = []
-        self._last = 0.0  # keep again as soon as all are well
+        self._last, self._cost = 0.0, 0.0

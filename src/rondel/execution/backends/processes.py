@@ -42,6 +42,7 @@ _MOST = 240  # copies: every process holds every arena
 _GRACE = 5.0  # seconds that copies have to end by themselves
 _STOPPED = 5.0  # seconds after which a process that someone stopped counts as hung
 _ATTEMPTS = 5  # to start a process, while those that start them are killed
+_AT_START = 2  # restarts of a copy that has never done anything yet
 _AGAIN = 1 << 20  # episodes that begin after a death are others than any that began before
 _LIGHT = ("rondel.execution.backends.worker", "rondel.execution.hosted", "rondel.envs.gym.lanes")
 _HEAVY = ("optax", "rondel.execution.traced", "rondel.execution.fragment", *_LIGHT)
@@ -68,13 +69,14 @@ class Promise:
     def keep(self, message: Message) -> None:
         """It is there."""
         self.message = message
-        self.owner.live.update(message.places)
+        self.owner.live.update(place for place in message.places if place[1])
 
     def __del__(self) -> None:
         if self.message is not None:
             for place in self.message.places:
-                self.owner.live.pop(place[0], None)
-                self.owner.done_with.append(place)
+                if place[1]:
+                    self.owner.live.pop(place[0], None)
+                    self.owner.done_with.append(place)
 
 
 class ProcessCopy:
@@ -174,8 +176,6 @@ class Processes:
         for unit in units(plan):
             self._start([pieces[piece][copy] for piece, copy in unit])
         self.get([copy.call(copy.recipe) for copy in self._copies])
-        for started in self._copies:
-            started.journal.began = True
         return pieces
 
     def _spawner(self, make: Any) -> Spawner:
@@ -343,7 +343,10 @@ class Processes:
         """The ring is between two rounds: keep what copies are, if it is time to."""
         if self._restarts == 0:
             return
-        if self._keeper.ask_if_due(self._copies, now) and now:
+        if now:
+            self._keeper.abandon()
+        self._keeper.ask_if_due(self._copies)
+        if now:
             self._until(lambda: all(map(_is_there, self._keeper.asked)))
         if self._keeper.asked and all(map(_is_there, self._keeper.asked)):
             self._keeper.take([self._is_state(p) for p in self._keeper.asked])
@@ -409,7 +412,9 @@ class Processes:
         action = actions[0] if actions else ""
         progress = any(member.journal.progress for member in unit)
         journal.deaths.append(Death(how, killed, action, progress))
-        may = self._restarts if journal.began and journal.protected else 0
+        began = any(member.journal.began for member in unit)
+        may = self._restarts if began else min(self._restarts, _AT_START)
+        may = may if journal.protected else 0
         match decide(journal.deaths, may):
             case Stop(reason):
                 self._end(Lost(f"{copy.full_name} {reason}{self._why_not(journal)}"))

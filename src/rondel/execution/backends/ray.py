@@ -60,6 +60,7 @@ except ImportError as absent:
 _MOURNING = 2.0  # seconds to learn from Ray who died, where a copy has only missed another
 _GRACE = 5.0  # seconds for copies to free what they hold, before they are killed
 _MISSES = 5  # times that what Ray lost is asked again, if nobody died
+_AT_START = 2  # restarts of a copy that has never done anything yet
 _AGAIN = 1 << 20  # episodes that begin after a death are others than any that began before
 _log = logging.getLogger("rondel")
 
@@ -78,7 +79,7 @@ class RayCopy:
         self.recipe = False, b""  # what they are told to be
         self.journal = Journal(is_kept=False)
         self.actor: Any = None
-        self.process, self.node = 0, ""  # once they are known
+        self.process, self.address, self.node = 0, "", ""  # once they are known
         self.open: deque[Call] = deque()  # calls that are not known to be over
         self.turn = Turn(0, 0)  # of the next call
         self.busy_since = 0.0  # when it was last heard of, or asked after it had nothing to do
@@ -89,12 +90,14 @@ class RayCopy:
         return str(self.actor._actor_id.hex())
 
     def __str__(self) -> str:
-        return f"{self.name} (process {self.process} on {self.node})" if self.node else self.name
+        if not self.node:
+            return self.name
+        return f"{self.name} (process {self.process} on {self.address})"
 
     def be(self, actor: Any) -> None:
         """From now on it is in this actor."""
         self.actor, self.turn, self._methods = actor, Turn(0, 0), {}
-        self.process, self.node = 0, ""
+        self.process, self.address, self.node = 0, "", ""
 
     def call(self, request: str, *args: Any) -> Any:
         ready = (a if isinstance(a, Promise) else leaving(a) for a in args)
@@ -177,8 +180,6 @@ class Ray:
         except BaseException:
             self.close()
             raise
-        for copy in self._copies:
-            copy.journal.began = True
         return pieces
 
     def _join_cluster(self, copies: int) -> None:
@@ -248,12 +249,15 @@ class Ray:
     def _start(self, copies: list[RayCopy]) -> None:
         """An actor for each copy, with lines between policies and environments."""
         worker, like_here = ray.remote(Worker), surroundings()
-        find_node = ray.util.get_node_ip_address
+
+        def where() -> tuple[str, str]:
+            return ray.util.get_node_ip_address(), ray.get_runtime_context().get_node_id()
+
         for copy in copies:
-            copy.be(worker.options(**copy.options).remote(find_node))
+            copy.be(worker.options(**copy.options).remote(where))
         made = [copy.ask("make", copy.name, like_here, *copy.recipe)[0] for copy in copies]
         for copy, place in zip(copies, self._fetch(made), strict=True):
-            copy.process, copy.node = place
+            copy.process, copy.address, copy.node = place
         if drives(self._plan):
             self._connect(copies)
 
@@ -362,10 +366,18 @@ class Ray:
         """The ring is between two rounds: keep what copies are, if it is time to."""
         if self._restarts == 0:
             return
-        if self._keeper.ask_if_due(self._copies, now) and now:
+        if now:
+            self._keeper.abandon()
+        self._keeper.ask_if_due(self._copies)
+        if now:
             self._listen(self._keeper.asked, len(self._keeper.asked))
         asked = self._keeper.asked
-        if asked and all(promise.call.over for promise in asked):
+        if not asked or not all(promise.call.over for promise in asked):
+            return
+        refs = [promise.ref for promise in asked]  # brought here, lest they are lost with a node
+        patience = self._deadline if now else 0
+        here, _ = ray.wait(refs, num_returns=len(refs), timeout=patience, fetch_local=True)
+        if len(here) == len(refs):
             self._keeper.take([True] * len(asked))
 
     # when a copy dies or hangs
@@ -447,7 +459,7 @@ class Ray:
         lost = lost_with(together, self._copies, failed)
         self._keeper.abandon()
         while True:
-            alive = {node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
+            alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
             self._homeless |= {copy.name for copy in together if copy.node not in alive}
             for copy in together:
                 ray.kill(copy.actor)
@@ -467,7 +479,9 @@ class Ray:
     def _decide(self, copy: RayCopy, unit: list[RayCopy], how: str, killed: bool) -> None:
         progress = any(member.journal.progress for member in unit)
         copy.journal.deaths.append(Death(how, killed, "", progress))
-        match decide(copy.journal.deaths, self._restarts if copy.journal.began else 0):
+        began = any(member.journal.began for member in unit)
+        may = self._restarts if began else min(self._restarts, _AT_START)
+        match decide(copy.journal.deaths, may):
             case Stop(reason):
                 raise Lost(f"{copy} {reason}")
             case Restart(pause):

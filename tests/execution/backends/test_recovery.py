@@ -1,0 +1,218 @@
+"""Copies that die or hang are started again, and the numbers are those of an undisturbed run."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import threading
+import time
+from contextlib import closing
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from execution.backends import same, tiny
+from execution.backends.remains import eventually, runs
+from execution.test_equality import assert_equal, run, task
+from rondel.execution.backend import Lost, units
+from rondel.execution.backends.processes import Processes
+from rondel.execution.loop import Limits, rounds
+from rondel.execution.ring import Ring
+from rondel.plan import parse
+
+
+def strike(backend: Any, which: int, after: float) -> threading.Timer:
+    """Kill a copy's process after so many seconds."""
+    timer = threading.Timer(after, lambda: os.kill(backend._copies[which].pid, signal.SIGKILL))
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
+def disturbed(backend: Any, name: str, plan: str, lag: int, env: Any) -> Any:
+    """A short run in which every copy is killed once, at some moment of a round."""
+    ring = Ring(task(name, env), parse(plan, lag), backend)
+    with closing(ring):
+        reports = rounds(ring, Limits(900))
+        next(reports)
+        backend.settled(now=True)  # some have a state that was kept, and messages since
+        next(reports)
+        for i in range(len(backend._copies)):
+            strike(backend, i, 0.01 * i).join()
+        result = run(ring, 900)
+        assert sum(len(copy.journal.deaths) for copy in backend._copies) >= 1
+    return result
+
+
+CASES = (
+    ("toy", "actor*2 | learner", 2),
+    ("dqn", "actor*2 | memory*2 | gradient+update", 0),
+    ("dqn", "env*4 | policy+learner", 0),
+    *(
+        pytest.param(*case, marks=pytest.mark.long)
+        for case in (
+            ("toy", "all", 0),
+            ("toy", "actor+memory+gradient*2 | update", 0),
+            ("ppo", "all*2", 0),
+            ("toy", "env*2 | policy*2 | memory | gradient | update", 1),
+        )
+    ),
+)
+
+
+@pytest.mark.parametrize(("name", "plan", "lag"), CASES)
+def test_a_run_whose_every_copy_was_killed_equals_another(name: str, plan: str, lag: int) -> None:
+    got = disturbed(Processes(restarts=20), name, plan, lag, same.ENV)
+    wanted = same.inline(name, plan, lag, same.ENV)
+    got.pop("returns")  # of the rounds before the kills too, in the other
+    assert_equal(got | {"returns": wanted["returns"]}, wanted)
+
+
+def test_host_environments_begin_new_episodes_and_nothing_is_counted_twice() -> None:
+    backend = Processes(restarts=20)
+    ring = Ring(task("toy", same.gymnasium_cartpole()), parse("actor*2 | learner"), backend)
+    with closing(ring):
+        counted = []
+        for report in rounds(ring, Limits(900)):
+            counted.append(report.steps)
+            if len(counted) == 3:
+                strike(backend, 0, 0.0).join()
+        lanes, rollout = ring.task.lanes, ring.task.algorithm.rollout
+        each = [after - before for before, after in pairwise(counted)]
+        assert all(0 < steps <= lanes * rollout for steps in each)
+        assert backend._copies[0].journal.deaths[0].how == "was killed by SIGKILL"
+
+
+# environments that do something in their steps, in the least task there is
+
+
+def once(mark: Path, do: Any, steps: int) -> None:
+    """Do it in the third step, if nobody has before."""
+    if steps == 3 and not mark.exists():
+        mark.touch()
+        do()
+
+
+def crash() -> None:
+    ctypes.string_at(0)
+
+
+def crash_always(steps: int) -> None:
+    if steps == 1:
+        crash()
+
+
+def kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def stop() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def hang() -> None:
+    time.sleep(3600)
+
+
+class Once:
+    """A callable that can be sent."""
+
+    def __init__(self, mark: Path, do: Any) -> None:
+        self.mark, self.do = mark, do
+
+    def __call__(self, steps: int) -> None:
+        once(self.mark, self.do, steps)
+
+
+PLANS = ("actor*2 | learner", "env*2 | policy | learner")
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("do", [kill, hang, stop])
+def test_an_environment_that_fails_once(
+    plan: str, do: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rondel.execution.backends.processes._STOPPED", 0.5)
+    backend = Processes(deadline=3.0, restarts=20)
+    tiny.run(backend, plan, tiny.task(Once(tmp_path / "done", do)))
+    assert (tmp_path / "done").exists()
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_an_environment_that_always_fails_at_one_action(plan: str) -> None:
+    said = r"\(process \d+\) was killed by SIGSEGV in step\(\[0.*\]\), for the third time in a row"
+    with pytest.raises(Lost, match=said):
+        tiny.run(Processes(restarts=20), plan, tiny.task(crash_always))
+
+
+def test_a_copy_that_dies_before_it_ever_did_anything_is_soon_given_up() -> None:
+    with pytest.raises(Lost, match="was killed by SIGKILL, and was started again 2 times without"):
+        tiny.run(Processes(restarts=20), "env*2 | policy | learner", tiny.task(kill_at_once))
+
+
+def kill_at_once(steps: int) -> None:
+    if steps == 0:
+        kill()
+
+
+def test_who_starts_processes_may_be_killed_too() -> None:
+    backend = Processes(restarts=20)
+    ring = Ring(tiny.task(), parse("actor*2 | learner"), backend)
+    with closing(ring):
+        reports = rounds(ring, Limits(10**9))
+        next(reports)
+        pids = [copy.pid for copy in backend._copies]
+        servers = [spawner._server.pid for spawner in backend._spawners.values()]
+        for pid in (*servers, pids[0]):
+            os.kill(pid, signal.SIGKILL)
+        for _ in range(5):
+            next(reports)
+        assert backend._copies[0].pid != pids[0]
+        pids += [copy.pid for copy in backend._copies]
+    eventually(lambda: not any(map(runs, pids)))
+
+
+def test_messages_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rondel.execution.supervise._OFTEN", 3600.0)
+    backend = Processes(restarts=20)
+    ring = Ring(tiny.task(), parse("actor*2 | learner"), backend)
+    with closing(ring):
+        reports = rounds(ring, Limits(10**9))
+        most = 0
+        monkeypatch.setattr("rondel.execution.supervise.MOST_BYTES", 4096)
+        for _ in range(200):
+            next(reports)
+            most = max(most, max(len(copy.journal.answered) for copy in backend._copies))
+        assert 0 < most < 300  # of about 800 requests
+
+
+def test_a_state_that_is_too_large_is_not_kept_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rondel.execution.backends.keeper._MOST_STATE", 1)
+    backend = Processes(restarts=20)
+    ring = Ring(tiny.task(), parse("actor*2 | learner"), backend)
+    with closing(ring):
+        reports = rounds(ring, Limits(10**9))
+        next(reports)
+        backend.settled(now=True)
+        os.kill(backend._copies[2].pid, signal.SIGKILL)
+        with pytest.raises(Lost, match=r"learner .* too large to be kept .* checkpoint"):
+            list(islice(reports, 50))
+
+
+@pytest.mark.parametrize(
+    ("plan", "together"),
+    [
+        ("actor*2 | learner", [[(0, 0)], [(0, 1)], [(1, 0)]]),
+        (
+            "env*4 | policy*2 | learner",
+            [[(0, 0), (0, 1), (1, 0)], [(0, 2), (0, 3), (1, 1)], [(2, 0)]],
+        ),
+        ("env | policy*2 | learner", [[(0, 0), (1, 0), (1, 1)], [(2, 0)]]),
+        ("env*2 | policy+learner", [[(0, 0), (0, 1), (1, 0)]]),
+    ],
+)
+def test_who_lives_and_dies_together(plan: str, together: Any) -> None:
+    assert units(parse(plan)) == together

@@ -21,7 +21,7 @@ from rondel.plan import parse
 ray = pytest.importorskip("ray")
 backend = importlib.import_module("rondel.execution.backends.ray")
 cluster_utils = importlib.import_module("ray.cluster_utils")
-ONE = {"cpu": 1.0}
+pytestmark = pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from rondel.execution.backends.inline import Inline
 from rondel.execution.task import Task, without_keys
 from rondel.plan import Plan
 from rondel.plan.pieces import write
-from rondel.plan.pointing import listed, nearest, pointed
+from rondel.plan.pointing import divisors, listed, nearest, pointed
 from rondel.plan.resources import resources_for
 from rondel.plan.rules import first_fault
 from rondel.run import networks
@@ -33,6 +33,7 @@ from rondel.run.fields import with_fields
 from rondel.types import Algorithm, Env, EnvSpec, HostWorld, Tree
 
 BACKENDS = ("inline", "threads", "processes", "ray")
+_PATIENCE = 1e8  # seconds: clocks of the system don't count much further
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,10 +209,11 @@ def _check_copies(task: Task, plan: Plan, on: str | None) -> None:
         pieces[index] = pieces[index]._replace(copies=n)
         return pieces
 
-    fits = [n for n in range(1, rows * shards + 1) if _shares(rows, shards, n)]
+    fits = [n for n in divisors(rows * shards) if _shares(rows, shards, n)]
     fits = [n for n in fits if not first_fault(with_copies(n))]
-    near = [row for row in range(1, rows + copies) if _shares(row, shards, copies)]
-    near = [row * shards for row in nearest(near, rows, most=2)]
+    part = copies // shards
+    around = range(rows // part * part, rows + copies, part)[:3]
+    near = [row * shards for row in nearest([row for row in around if row], rows, most=2)]
     written = write(plan.pieces)
     raise pointed(
         f"{plan.pieces[index]} can't share the {rows * shards} rows of a drawn batch evenly; "
@@ -285,7 +287,7 @@ def _block(options: Options) -> int:
     if block is None:
         return 8 if lanes % 8 == 0 else lanes
     if block < 1 or lanes % block:
-        fits = [n for n in range(1, lanes + 1) if lanes % n == 0]
+        fits = nearest(divisors(lanes), block, most=12)
         raise RondelError(
             f"block={block} doesn't divide the {lanes} lanes: {', '.join(map(str, fits))} would."
         )
@@ -307,6 +309,11 @@ def _planned(options: Options) -> tuple[Options, Plan]:
     if on not in BACKENDS:
         raise RondelError(f"on={on!r} is no place to run: {', '.join(BACKENDS)} would work.")
     resources_for(plan, options.resources or "")  # refuse nonsense before anything starts
+    if not 0 < options.deadline <= _PATIENCE:
+        raise RondelError(
+            f"deadline={options.deadline} can't work: seconds, more than 0 and at most "
+            f"{_PATIENCE:g}, would."
+        )
     if options.resources and on != "ray":
         raise RondelError(
             f"resources are kept by Ray, and this run is on {on}: leave them out, or use on='ray' "

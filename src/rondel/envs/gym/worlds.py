@@ -121,6 +121,8 @@ def _import_module_of(name: str) -> None:
     """What registers an id: the module that stands before it, or Atari's."""
     module = "ale_py" if name.startswith("ALE/") else split(name)[0].rpartition(":")[0]
     if module:
+        if not all(part.isidentifier() for part in module.split(".")):
+            raise RondelError(f"{module!r} before the colon in {name!r} is no name of a module.")
         try:
             importlib.import_module(module)
         except ImportError as error:

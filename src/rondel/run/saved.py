@@ -69,7 +69,7 @@ def check_lanes(path: Path, saved: Saved) -> None:
     lanes = saved.options.get("lanes")
     shapes = checkpoint.read_shapes(path)
     held = {shape[:1] for name, shape in shapes.items() if name.startswith("lanes/")}
-    if held != {(lanes,)}:
+    if not fits(lanes, int) or held != {(lanes,)}:
         raise CheckpointError(f"{path} says lanes={reprlib.repr(lanes)}, and its arrays differ.")
 
 

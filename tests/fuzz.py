@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from rondel.errors import RondelError
 
 QUICK_AND_LONG = pytest.mark.parametrize(
-    "effort", [1, pytest.param(50, marks=pytest.mark.long)], ids=["quick", "long"]
+    "effort", [1, pytest.param(20, marks=pytest.mark.long)], ids=["quick", "long"]
 )
 
 

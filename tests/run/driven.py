@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rondel.run import checkpoint
 
+CACHE = os.environ["JAX_COMPILATION_CACHE_DIR"]
 STEPS = 6_000
 SMALL = "--lanes 8 --rollout 16 --epochs 1 --minibatches 2 --hidden 8 --no-tuned".split()
 MAIN = """
@@ -30,9 +31,10 @@ def resume(folder):
 
 def begin(*argv):
     command = [sys.executable, "-c", MAIN, *map(str, argv)]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+    # JAX does not write its cache atomically: the one of the other tests is not for those who die
+    env = os.environ | {"JAX_COMPILATION_CACHE_DIR": f"{CACHE}-of-the-killed"}
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, text=True, start_new_session=True, env=env, **streams)
 
 
 def end(process):

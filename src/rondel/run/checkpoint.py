@@ -122,23 +122,20 @@ def find(path: Path) -> Path:
         for root in (path / "checkpoints", path):
             if listed := _listed(root):
                 return listed[-1]
-        there, begun = path.is_dir(), (path / "config.json").exists()
+        there = path.is_dir()
     except OSError as error:
         raise RondelError(f"{path} can't be read: {error.strerror}.") from error
+    begin = f"start it again by the same `rondel train` with --out {shlex.quote(str(path))}"
     if not there:
         raise RondelError(
             f"{path} holds no checkpoint: there is no such folder. Give the folder of a run, or "
-            "one of the numbered folders under its checkpoints."
-        )
-    if begun:
-        raise RondelError(
-            f"{path} holds no checkpoint: the run began there and ended before it had saved one. "
-            f"Start it again by the same `rondel train` with --out {shlex.quote(str(path))}: the "
-            "folder may be used again. (config.json there has its settings.)"
+            f"one of the numbered folders under its checkpoints. If the run was killed early, "
+            f"{begin}."
         )
     raise RondelError(
-        f"{path} holds no checkpoint: there are none in it, nor in {path / 'checkpoints'}, where a "
-        "run keeps them. Give the folder of a run that has saved one."
+        f"{path} holds no checkpoint: nothing was saved in it, nor in {path / 'checkpoints'}, "
+        "where a run keeps them. Give the folder of a run that has saved one. If the run was "
+        f"killed before it had, {begin}: the folder may be used again."
     )
 
 

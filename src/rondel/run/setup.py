@@ -30,6 +30,7 @@ from rondel.plan.resources import resources_for
 from rondel.plan.rules import first_fault
 from rondel.run import networks
 from rondel.run.fields import with_fields
+from rondel.spaces import zeros
 from rondel.types import Algorithm, Env, EnvSpec, HostWorld, Tree
 
 BACKENDS = ("inline", "threads", "processes", "ray")
@@ -120,6 +121,8 @@ def prepare(
     )
     if "on" not in fields and mesh.fits(task, plan):  # then it is one program over the devices
         options = dataclasses.replace(options, on="inline")
+    if options.on != "ray":  # whose copies may be on several machines
+        _check_size(task)
     _check_plan(task, plan, options, name)
     told = {k: v for k, v in chosen.items() if k not in fields}
     return Setup(name, config, options, told, task, plan)
@@ -152,7 +155,8 @@ def shard_like(task: Task, copies: int, on: str | None) -> Shard:
     items, _ = experience.produced_like(task._replace(block=lanes), lanes)
     memory = jax.eval_shape(lambda: recipe.init(items, copies))
     if on != "ray":  # whose copies may be on several machines
-        _refuse_too_much(copies * bytes_of(memory))
+        work = "a smaller capacity, rollout or number of lanes would fit"
+        _refuse_too_much("Memory", copies * bytes_of(memory), work)
     draw = partial(learning.draw, task, part=(0, copies))
     batch, _ = jax.eval_shape(draw, np.uint32(0), memory, zero, zero)
     return Shard(memory, batch)
@@ -164,13 +168,21 @@ def bytes_of(tree: Tree) -> int:
     return sum(x.size * x.dtype.itemsize for x in leaves)
 
 
-def _refuse_too_much(held: int) -> None:
+def _refuse_too_much(what: str, held: int, work: str) -> None:
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if held > there:
         raise RondelError(
-            f"Memory would take {held / 2**30:.1f} GiB, but this machine has "
-            f"{there / 2**30:.1f}: a smaller capacity, rollout or number of lanes would fit."
+            f"{what} would take {held / 2**30:.1f} GiB, but this machine has "
+            f"{there / 2**30:.1f}: {work}."
         )
+
+
+def _check_size(task: Task) -> None:
+    """Refuse what no array could hold: the least that a round's rewards and observations take."""
+    seen = max(4 * task.algorithm.rollout, bytes_of(zeros(task.env.spec.observation)))
+    _refuse_too_much("A round", task.lanes * seen, "a smaller rollout or number of lanes would fit")
+    learner = jax.eval_shape(partial(learning.init, task), np.uint32(0))
+    _refuse_too_much("The learner", bytes_of(learner), "a smaller network would fit")
 
 
 def _check_plan(task: Task, plan: Plan, options: Options, name: str) -> None:

@@ -75,6 +75,7 @@ def test_a_run_on_processes_leaves_none_and_goes_on(tmp_path):
     assert remains(folder) == remains(calm)
 
 
+@pytest.mark.long
 def test_a_finished_run_says_that_it_is_at_its_end(tmp_path):
     end(train(tmp_path / "run"))
     result, said = end(resume(tmp_path / "run"))

@@ -134,7 +134,8 @@ def test_what_a_file_names_is_not_imported(change, real, trap, tmp_path):
 @pytest.mark.parametrize(
     ("place", "change", "words"),
     [
-        ("config", {"hidden": [2**30, 2**30]}, r"a learner of [\d,]+ bytes, and its arrays are"),
+        ("config", {"hidden": [2**30, 2**30]}, "The learner would take"),
+        ("config", {"hidden": [2**12, 2**12]}, r"a learner of [\d,]+ bytes, and its arrays are"),
         ("options", {"lanes": 2**36, "block": 1}, "says lanes=68719476736, and its arrays differ"),
         ("options", {"lag": 2**39}, "1000 rounds are the most"),
         ("meta", {"in_flight": 10**9}, "says in_flight=1000000000, which is not what Rondel"),

@@ -375,6 +375,22 @@ def test_a_memory_that_does_not_fit_is_refused() -> None:
         rondel.start("dqn", "CartPole-v1", steps=100, **DQN | {"capacity": 10**12})
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("lanes", 10**12, "A round would take .* number of lanes would fit"),
+        ("rollout", 10**12, "A round would take"),
+        ("hidden", (10**12,), "The learner would take .* a smaller network would fit"),
+        ("hidden", (10**6, 10**12), "The learner would take"),
+        ("lanes", 10**13, "can't be beyond 1,099,511,627,776"),
+        ("deadline", float("inf"), "deadline=inf can't work"),
+    ],
+)
+def test_numbers_beyond_all_sense_are_refused_at_once(field: str, value: Any, words: str) -> None:
+    with pytest.raises(RondelError, match=words):
+        rondel.start("ppo", "CartPole-v1", **PPO | {field: value})
+
+
 class Heard(Silent):
     def stop(self, message: str) -> None:
         self.message = message

@@ -30,5 +30,5 @@ def split(name: str) -> tuple[str, dict[str, Any]]:
 def _value(text: str) -> Any:
     try:
         return json.loads(text.lower() if text in ("True", "False") else text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text

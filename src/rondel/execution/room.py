@@ -7,11 +7,13 @@ import os
 from rondel.errors import RondelError
 
 
-def refuse_too_much(held: int) -> None:
-    """Refuse a memory of so many bytes if this machine has less."""
+def refuse_too_much(
+    held: int, what: str = "Memory", work: str = "a smaller capacity, rollout or number of lanes"
+) -> None:
+    """Refuse what takes so many bytes if this machine has less."""
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if held > there:
         raise RondelError(
-            f"Memory would take {held / 2**30:.1f} GiB, but this machine has "
-            f"{there / 2**30:.1f}: a smaller capacity, rollout or number of lanes would fit."
+            f"{what} would take {held / 2**30:.1f} GiB, but this machine has "
+            f"{there / 2**30:.1f}: {work} would fit."
         )

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from rondel.errors import RondelError
 from rondel.plan.pieces import Piece, write
 from rondel.plan.plan import Plan
-from rondel.plan.pointing import counted, listed, nearest, pointed
+from rondel.plan.pointing import counted, divisors, listed, nearest, pointed
 from rondel.plan.rules import first_fault
 
 
@@ -66,13 +66,13 @@ def _lanes_fault(plan: Plan, index: int, lanes: int, block: int) -> Fault | None
         wrong = f"{piece} has {share} lanes a copy, which is no whole number of blocks of {block}"
 
     ways = []
-    fits = [n for n in range(1, lanes + 1) if lanes % _unit(Piece(piece.stages, n), block) == 0]
+    fits = [n for n in divisors(lanes) if lanes % _unit(Piece(piece.stages, n), block) == 0]
     fits = [n for n in fits if not first_fault(_with_copies(plan, index, n))]
     if fits:
         copies = "copy" if fits[-1] == 1 else "copies"
         ways.append(f"{listed(nearest(fits, piece.copies), 'or')} {copies}")
     if not left:
-        ways.append(f"--block {max(n for n in range(1, block + 1) if share % n == 0)}")
+        ways.append(f"--block {max(n for n in divisors(share) if n <= block)}")
     whole = lcm(*(_unit(piece, block) for piece in plan.pieces))
     ways.append(f"--lanes {-(-lanes // whole) * whole}")
     work = f"{', or '.join(ways)}{',' if len(ways) > 1 else ''} would work"

@@ -9,6 +9,8 @@ from rondel.plan.pieces import STAGES, Piece, write
 from rondel.plan.pointing import close_to
 from rondel.plan.rules import first_fault, is_whole, refuse
 
+MOST_LAG = 1_000
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -33,6 +35,8 @@ class Plan:
             raise refuse(fault, write(pieces))
         if not is_whole(self.lag) or self.lag < 0:
             raise RondelError(f"lag={self.lag!r} can't work: a whole number, 0 or more, would.")
+        if self.lag > MOST_LAG:  # each of these rounds is kept until it is learned from
+            raise RondelError(f"lag={self.lag:.3g} can't work: {MOST_LAG} rounds are the most.")
 
     @property
     def cut(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
@@ -10,6 +11,7 @@ from typing import NamedTuple, TypeAlias
 from rondel.errors import RondelError
 
 Place: TypeAlias = tuple[int, int]  # of a text: start, end
+LONGEST = 1_000  # characters: beyond, nobody could read what is said of a text
 
 
 class Token(NamedTuple):
@@ -25,6 +27,10 @@ class Token(NamedTuple):
 
 def one_line(text: str) -> str:
     """The text with every blank a space, so that a place in it is a column."""
+    if len(text) > LONGEST:
+        raise RondelError(
+            f"{text[:20]!r}… has {len(text):,} characters, and a line of at most {LONGEST:,} works."
+        )
     return re.sub(r"\s", " ", text).strip()
 
 
@@ -53,6 +59,12 @@ def listed(words: Iterable[object], last: str) -> str:
     """Words as a sentence lists them: "1, 2 or 4"."""
     *first, end = map(str, words)
     return f"{', '.join(first)} {last} {end}" if first else end
+
+
+def divisors(number: int) -> list[int]:
+    """All that divide a number, in order."""
+    small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
+    return sorted({*small, *(number // n for n in small)})
 
 
 def nearest(options: Iterable[int], asked: int, most: int = 4) -> list[int]:

@@ -108,7 +108,8 @@ def _bytes(text: str) -> float | None:
     if not found or found[2].lower() not in units:
         return None
     number = _number(found[1])
-    return None if number is None else float(round(number * units[found[2].lower()]))
+    size = math.inf if number is None else number * units[found[2].lower()]
+    return float(round(size)) if size < math.inf else None
 
 
 def _number(text: str) -> float | None:

@@ -28,6 +28,7 @@ from rondel.errors import RondelError
 from rondel.types import Tree
 
 FORMAT = 1
+_META_BYTES = 1 << 24  # a meta.json beyond is none of ours
 STATE, MEMORY, META = "state.safetensors", "memory.safetensors", "meta.json"
 
 # what safetensors both writes and reads back as NumPy arrays
@@ -60,7 +61,7 @@ def save(folder: Path, state: Tree, memory: Tree, meta: dict[str, Any], keep: in
         _prune(root, keep)
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        good = _listed(root)
+        good = _listed_if_possible(root)
         unharmed = f" The last good one, {good[-1]}, is unharmed." if good else ""
         raise RondelError(
             f"Saving a checkpoint in {root} failed: {reason}.{unharmed} Make space there or make "
@@ -84,10 +85,10 @@ def load(
     path = Path(path)
     asked = memory_like is not None
     sums, meta = _checked(path, (STATE, MEMORY) if asked else (STATE,))
-    state = _fit(load_file(path / STATE), state_like, path)
+    state = _fit(_arrays(path / STATE), state_like, path)
     if not asked or (MEMORY in sums and not (path / MEMORY).exists()):
         return state, None, meta
-    arrays = load_file(path / MEMORY) if MEMORY in sums else {}
+    arrays = _arrays(path / MEMORY) if MEMORY in sums else {}
     return state, _fit(arrays, memory_like, path), meta
 
 
@@ -100,26 +101,41 @@ def read_arrays(path: Path, prefix: str = "params/") -> dict[str, np.ndarray]:
     """The arrays of a checkpoint's state whose names begin with `prefix`, by their whole names."""
     path = Path(path)
     _checked(path, (STATE,))
-    arrays = load_file(path / STATE)
+    arrays = _arrays(path / STATE)
     return {name: array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """The shapes of a checkpoint's state by name, without the arrays themselves."""
+    path = Path(path)
+    _checked(path, (STATE,))
+    with safe_open(path / STATE, framework="np") as file:
+        return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
 
 
 def find(path: Path) -> Path:
     """The newest checkpoint of a run, given its folder; one checkpoint is itself."""
     path = Path(path)
-    if (path / META).exists() or (path / STATE).exists():
-        return path
-    for root in (path / "checkpoints", path):
-        if listed := _listed(root):
-            return listed[-1]
-    if not path.is_dir():
+    try:
+        if (path / META).exists() or (path / STATE).exists():
+            return path
+        for root in (path / "checkpoints", path):
+            if listed := _listed(root):
+                return listed[-1]
+        there = path.is_dir()
+    except OSError as error:
+        raise RondelError(f"{path} can't be read: {error.strerror}.") from error
+    begin = f"start it again by the same `rondel train` with --out {shlex.quote(str(path))}"
+    if not there:
         raise RondelError(
             f"{path} holds no checkpoint: there is no such folder. Give the folder of a run, or "
-            "one of the numbered folders under its checkpoints."
+            f"one of the numbered folders under its checkpoints. If the run was killed early, "
+            f"{begin}."
         )
     raise RondelError(
-        f"{path} holds no checkpoint: there are none in it, nor in {path / 'checkpoints'}, where a "
-        "run keeps them. Give the folder of a run that has saved one."
+        f"{path} holds no checkpoint: nothing was saved in it, nor in {path / 'checkpoints'}, "
+        "where a run keeps them. Give the folder of a run that has saved one. If the run was "
+        f"killed before it had, {begin}: the folder may be used again."
     )
 
 
@@ -134,6 +150,13 @@ def _listed(root: Path) -> list[Path]:
         return []
     found = [path for path in root.iterdir() if path.name.isdecimal() and path.is_dir()]
     return sorted(found, key=lambda path: int(path.name))
+
+
+def _listed_if_possible(root: Path) -> list[Path]:
+    try:
+        return _listed(root)
+    except OSError:
+        return []
 
 
 def _named(tree: Tree) -> dict[str, Any]:
@@ -243,7 +266,7 @@ def _checked(path: Path, files: tuple[str, ...]) -> tuple[dict[str, Any], dict[s
 def _offer(path: Path) -> str:
     """What to use in place of a checkpoint that is damaged."""
     serial = int(path.name) if path.name.isdecimal() else 0
-    older = [other for other in _listed(path.parent) if int(other.name) < serial]
+    older = [other for other in _listed_if_possible(path.parent) if int(other.name) < serial]
     good = next(filter(_sound, reversed(older)), None)
     if good is None:
         return "There is no older good one beside it."
@@ -272,7 +295,8 @@ def _inspect(path: Path, files: tuple[str, ...]) -> tuple[dict[str, Any], dict[s
 
 
 def _inspect_meta(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    data = _regular(path).read_bytes()
+    with _regular(path).open("rb") as file:
+        data = file.read(_META_BYTES)
     size = len(_seal(b""))
     body, seal = data[:-size], data[-size:]
     if seal != _seal(body):
@@ -291,16 +315,27 @@ def _inspect_meta(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _inspect_arrays(path: Path, expected: Any) -> None:
-    found = _sum(_regular(path))
-    if found != expected:
-        raise CheckpointError(
-            f"{path} is damaged: its {found['bytes']} bytes differ from what was saved."
-        )
+    size = _regular(path).stat().st_size
+    # the size first, for a wrong one need not be read to the end
+    saved = expected.get("bytes") if isinstance(expected, dict) else None
+    if saved != size or _sum(path) != expected:
+        raise CheckpointError(f"{path} is damaged: its {size} bytes differ from what was saved.")
     try:
         with safe_open(path, framework="np"):
             pass
     except SafetensorError as error:
         raise CheckpointError(f"{path} is damaged: {error}.") from None
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    """All arrays of a file that was found to be sound; it may still hold what NumPy has not."""
+    try:
+        return load_file(path)
+    except OSError as error:
+        raise CheckpointError(f"{path} can't be read: {error.strerror or error}.") from None
+    except Exception as error:  # whatever safetensors and NumPy make of a stranger's numbers
+        reason = f"{type(error).__name__}: {error}"
+        raise CheckpointError(f"{path} is not what Rondel writes ({reason}).") from None
 
 
 def _regular(path: Path) -> Path:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
 import traceback
-from typing import Annotated, Any
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Annotated, Any, TextIO
 
 import tyro
 
@@ -120,19 +123,25 @@ def main(argv: list[str] | None = None) -> None:
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None
+    finally:
+        try:
+            sys.stderr.flush()
+        except OSError:
+            _let_go(sys.stderr)
 
 
 def _train(argv: list[str]) -> None:
     name, env, train, fields = _asked(Train(), argv)
     as_json = train.pop("json")
-    run = rondel.train(name, env, display=display.choose(), **train, **fields)
+    shown = display.Unbroken(display.choose())
+    run = rondel.train(name, env, display=shown, **train, **fields)
     _say(run.result, as_json)
 
 
 def _explain(argv: list[str]) -> None:
     name, env, request, fields = _asked(Explain(), argv)
     facts = rondel.explain(name, env, tuned=request["tuned"], **fields)
-    print(json.dumps(dataclasses.asdict(facts)) if request["json"] else facts)
+    _print([json.dumps(dataclasses.asdict(facts)) if request["json"] else str(facts)])
 
 
 def _asked(command: Any, argv: list[str]) -> tuple[str, str, dict[str, Any], dict[str, Any]]:
@@ -165,7 +174,8 @@ def _resume(argv: list[str]) -> None:
         del request["free"]
     request = {k: v for k, v in request.items() if v is not None}
     as_json = request.pop("json")
-    run = rondel.resume(request.pop("path"), display=display.choose(), **request)
+    shown = display.Unbroken(display.choose())
+    run = rondel.resume(request.pop("path"), display=shown, **request)
     _say(run.result, as_json)
 
 
@@ -194,15 +204,17 @@ def _eval(argv: list[str]) -> None:
 
 def _list(argv: list[str]) -> None:
     if argv == ["algorithms"]:
-        for name in algorithms.TABLE:
-            module = algorithms.find(name)
-            lag = {None: "any lag"}.get(module.MAX_LAG, f"lag up to {module.MAX_LAG}")
-            print(f"{name:8} {module.FAMILY:13} {module.ACTIONS:28} {lag:12} {module.PAPER}")
+        _print(map(_algorithm, algorithms.TABLE))
     elif argv == ["envs"]:
-        for world, names in envs.names().items():
-            print(*(f"{world}:{name}" for name in names), sep="\n")
+        _print(f"{world}:{name}" for world, names in envs.names().items() for name in names)
     else:
         raise RondelError("rondel list takes one word: `algorithms` or `envs`.")
+
+
+def _algorithm(name: str) -> str:
+    module = algorithms.find(name)
+    lag = {None: "any lag"}.get(module.MAX_LAG, f"lag up to {module.MAX_LAG}")
+    return f"{name:8} {module.FAMILY:13} {module.ACTIONS:28} {lag:12} {module.PAPER}"
 
 
 def _flat(**defaults: Any) -> Any:
@@ -226,10 +238,23 @@ def _changed(default: Any, given: Any) -> dict[str, Any]:
 
 
 def _say(result: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(result))
-        return
-    for name, value in result.items():
-        if value is None:  # not known, or not asked for
-            continue
-        print(f"{name:17} {value:.6g}" if isinstance(value, float) else f"{name:17} {value}")
+    told = (
+        f"{name:17} {value:.6g}" if isinstance(value, float) else f"{name:17} {value}"
+        for name, value in result.items()
+        if value is not None  # not known, or not asked for
+    )
+    _print([json.dumps(result)] if as_json else told)
+
+
+def _print(lines: Iterable[str]) -> None:
+    try:
+        print(*lines, sep="\n", flush=True)
+    except OSError as error:
+        _let_go(sys.stdout)
+        raise RondelError(f"The answer can't be printed: {error.strerror}.") from None
+
+
+def _let_go(stream: TextIO) -> None:
+    """Write no more: what is left over would fail once more, with a traceback, at the very end."""
+    with suppress(OSError, ValueError):  # not each is a file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

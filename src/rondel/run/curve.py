@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -24,9 +25,9 @@ def draw(folder: Path, title: str) -> Path:
 
     folder = Path(folder)
     rows = record.read(folder / "metrics.jsonl")
-    known = [row for row in rows if row.get("return_mean") is not None]
-    steps = np.array([row["steps"] for row in known], float)
-    returns = np.array([row["return_mean"] for row in known], float)
+    points = [(record.number(row, "steps"), record.number(row, "return_mean")) for row in rows]
+    known = [point for point in points if None not in point]
+    steps, returns = np.array(known, float).reshape(-1, 2).T
 
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.add_subplot()
@@ -64,7 +65,8 @@ def draw(folder: Path, title: str) -> Path:
         figure.savefig(partial, format="png", dpi=150, bbox_inches="tight", pad_inches=0.2)
         os.replace(partial, path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink()
         raise RondelError(
             f"Writing the learning curve to {path} failed: {error.strerror}. Make space there, or "
             "make the folder writable."

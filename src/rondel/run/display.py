@@ -10,8 +10,9 @@ import atexit
 import math
 import os
 import sys
+from collections.abc import Callable
 from itertools import zip_longest
-from typing import NamedTuple, Protocol, TextIO
+from typing import Any, NamedTuple, Protocol, TextIO
 
 from rich.box import ROUNDED
 from rich.console import Console, Group, RenderableType
@@ -75,6 +76,28 @@ class Silent:
     def update(self, progress: Progress) -> None: ...
 
     def stop(self, message: str) -> None: ...
+
+
+class Unbroken:
+    """Another display until its stream fails, then silence: a log on a full disk ends no run."""
+
+    def __init__(self, inner: Display) -> None:
+        self._inner = inner
+
+    def start(self, summary: list[tuple[str, str]]) -> None:
+        self._try(self._inner.start, summary)
+
+    def update(self, progress: Progress) -> None:
+        self._try(self._inner.update, progress)
+
+    def stop(self, message: str) -> None:
+        self._try(self._inner.stop, message)
+
+    def _try(self, show: Callable[[Any], None], what: Any) -> None:
+        try:
+            show(what)
+        except OSError:
+            self._inner = Silent()
 
 
 class Lines:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import reprlib
 import types
 import typing
 from typing import Any
 
 from rondel.errors import RondelError
+
+MOST = 2**40
+"""No whole number of a run is beyond it, so that looking for what would work takes no age."""
 
 
 def with_fields(config: Any, fields: dict[str, Any]) -> Any:
@@ -20,11 +24,14 @@ def with_fields(config: Any, fields: dict[str, Any]) -> Any:
             near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}."
             raise RondelError(f"There is no field named {name!r} in {_owner(config)}; {hint}")
-        if not _fits(value, hints[name]):
+        if not fits(value, hints[name]):
             raise RondelError(
-                f"{name}={value!r} has the wrong type for {_owner(config)}: "
+                f"{name}={reprlib.repr(value)} has the wrong type for {_owner(config)}: "
                 f"it should be {_words(hints[name])}, such as {getattr(config, name)!r}."
             )
+        for number in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(number, int) and abs(number) > MOST:
+                raise RondelError(f"{name} can't be beyond {MOST:,}, and was to be {number:.3g}.")
     return dataclasses.replace(config, **{n: _as(v, hints[n]) for n, v in fields.items()})
 
 
@@ -32,13 +39,16 @@ def _owner(config: Any) -> str:
     return f"{type(config).__module__.rpartition('.')[2]}.{type(config).__name__}"
 
 
-def _fits(value: Any, hint: Any) -> bool:
+def fits(value: Any, hint: Any) -> bool:
+    """Is a value of the type that a hint tells of? True and False are no numbers."""
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
-        return any(_fits(value, part) for part in typing.get_args(hint))
+        return any(fits(value, part) for part in typing.get_args(hint))
     if origin is tuple:
         inner = typing.get_args(hint)[0]
-        return isinstance(value, tuple | list) and all(_fits(x, inner) for x in value)
+        return isinstance(value, tuple | list) and all(fits(x, inner) for x in value)
+    if origin is dict:
+        return isinstance(value, dict)
     if hint is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
     if hint is int:

@@ -7,15 +7,19 @@ import importlib.metadata
 import json
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from rondel import algorithms, spaces
 from rondel.envs import WORLDS, bare_id
+from rondel.envs.arguments import split
 from rondel.errors import RondelError
 from rondel.plan import parse
+from rondel.run.checkpoint import META
 from rondel.run.networks import is_own
-from rondel.run.setup import Setup, prepare
+from rondel.run.saved import Saved
+from rondel.run.setup import Options, Setup, prepare
 
 
 def claim(out: str | os.PathLike[str] | None, name: str, env_id: str, seed: int) -> Path:
@@ -67,7 +71,7 @@ PLACING = ("plan", "lag", "free", "on", "resources", "address", "deadline", "res
 
 
 def setup_from(
-    meta: dict[str, Any],
+    saved: Saved,
     algorithm: Any,
     env: Any,
     config: Any,
@@ -83,7 +87,7 @@ def setup_from(
             f"A run goes on with what it is: {', '.join(unknown)} can't be changed. Where it runs "
             f"can be: {', '.join(PLACING)}."
         )
-    name = meta["algorithm"]
+    name = saved.algorithm
     if algorithm is None:
         if name not in algorithms.TABLE:
             raise RondelError(
@@ -91,35 +95,38 @@ def setup_from(
                 "load it with algorithm=… and config=…."
             )
         algorithm = name
-    fields = {k: v for k, v in (meta["options"] | placing).items() if v is not None}
-    plans = meta["options"]["plan"], fields["plan"]
+    known = {field.name for field in dataclasses.fields(Options)}
+    if unknown := sorted(saved.options.keys() - known):
+        raise RondelError(f"This run has an option {unknown[0]!r}, which this Rondel has not.")
+    fields = {k: v for k, v in (saved.options | placing).items() if v is not None}
+    plans = (options.get("plan", Options.plan) for options in (saved.options, fields))
     before, now = (parse(str(plan)).copies("memory") for plan in plans)
     if before != now:
         raise RondelError(
-            f"This run's memory is in {before} shards, and `{fields['plan']}` has {now}: a plan "
+            f"This run's memory is in {before} shards, and `{placing['plan']}` has {now}: a plan "
             f"with {before} copies of memory would work."
         )
-    if config is None and meta["config"] is not None:
-        fields |= meta["config"]
-        # a file from a stranger must not say what is imported
-        if network is None and is_own(fields.get("network")):
-            raise RondelError(
-                f"This run has a network of your own, {fields['network']!r}: bring it again, with "
-                "network=… in Python or --network on the command line."
-            )
+    if config is None and saved.config is not None:
+        fields |= saved.config
+    # a file from a stranger must not say what is imported
+    if network is None and is_own(fields.get("network")):
+        raise RondelError(
+            f"This run has a network of your own, {fields['network']!r}: bring it again, with "
+            "network=… in Python or --network on the command line."
+        )
     if network is not None:
         fields["network"] = network
-    if env is None and not can_be_made(meta["env"]):
+    if env is None and not can_be_made(saved.env):
         raise RondelError(
-            f"This run was made in an environment of your own, {meta['env']!r}: bring it again, "
+            f"This run was made in an environment of your own, {saved.env!r}: bring it again, "
             "with env=… in Python or --env on the command line."
         )
     if not (fields.get("free") or "free" in placing):
         fields.pop("free", None)  # it leaves that to the plan that it goes on with
     return prepare(
         algorithm,
-        meta["env"] if env is None else env,
-        seed=meta["seed"],
+        saved.env if env is None else env,
+        seed=saved.seed,
         config=config,
         tuned=False,
         fields=fields,
@@ -129,10 +136,13 @@ def setup_from(
 def can_be_made(env_id: str) -> bool:
     """Is the id in a file enough to make its environment?
 
-    Not if it names a module: a file from a stranger must not say what is imported.
+    Not if it names a module: a file from a stranger must not say what is imported. An argument may
+    name one too, and hide its colon: "Old-v0?id=\"module\\u003aEnv-v0\"".
     """
     world, _, name = env_id.partition(":")
-    return world in WORLDS and ":" not in name
+    if world not in WORLDS or ":" in name:
+        return False
+    return ":" not in json.dumps(split(name)[1], separators=(",", "="))
 
 
 def _as_dict(config: Any) -> dict[str, Any] | None:
@@ -147,4 +157,23 @@ def write_config(path: Path, meta: dict[str, Any]) -> None:
         partial.write_text(text)
         partial.replace(path / "config.json")
     except OSError as error:
-        raise RondelError(f"{path} can't be written to: {error.strerror}.") from error
+        with suppress(OSError):
+            partial.unlink()
+        raise RondelError(
+            f"{path} can't be written to: {error.strerror}. Make space there or make the folder "
+            "writable, or choose another folder for the run."
+        ) from error
+
+
+def home_of(found: Path) -> Path:
+    """The folder of the run that a checkpoint is of."""
+    return found.parent.parent if found.parent.name == "checkpoints" else found.parent
+
+
+def is_finished(path: Path, newest: Path) -> bool:
+    """Was the run's curve drawn after its newest checkpoint, as the last thing that it does?"""
+    try:
+        drawn, saved = ((path / "curve.png").stat(), (newest / META).stat())
+    except OSError:
+        return False
+    return drawn.st_mtime_ns >= saved.st_mtime_ns

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+import zlib
+from contextlib import suppress
 from pathlib import Path
 
 import jax
@@ -24,10 +26,38 @@ def settle() -> str:
         os.environ["XLA_FLAGS"] = flags = f"{flags} {_SAME_ROUNDING}".strip()
     if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rondel" / "xla"
+        sweep(cache)
         jax.config.update("jax_compilation_cache_dir", str(cache))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     return f"{flags} on {_cores()} cores"
+
+
+def sweep(cache: Path) -> None:
+    """Remove programs that a kill or a full disk has cut off: JAX never writes them again.
+
+    Only those are looked at that are newer than the last look.
+    """
+    stamp = cache / ".looked-at"
+    with suppress(OSError):  # it is only a cache
+        since = stamp.stat().st_mtime_ns if stamp.exists() else 0
+        for path in cache.glob("*-cache"):
+            if path.stat().st_mtime_ns >= since and not _is_whole(path):
+                path.unlink()
+        if cache.exists():
+            stamp.touch()
+
+
+def _is_whole(path: Path) -> bool:
+    data = path.read_bytes()
+    if data[:1] != b"\x78":  # not zlib's: JAX takes zstandard where that is installed
+        return len(data) > 0
+    stream = zlib.decompressobj()
+    try:
+        stream.decompress(data)
+    except zlib.error:
+        return False
+    return stream.eof
 
 
 def _cores() -> int:

@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from rondel.errors import RondelError
+
+_HUGE = 1e300  # what is beyond can't be drawn either
+_LONGEST = 1 << 20  # bytes of a line: no row of ours is near it
 
 
 class Recorder:
@@ -27,21 +32,31 @@ class Recorder:
 
     def __init__(self, path: Path, resume_at: int | None = None) -> None:
         self._path = Path(path)
-        kept = 0 if resume_at is None else _length_until(self._path, resume_at)
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("ab")
-            self._file.truncate(kept)
+            self._end = 0 if resume_at is None else _length_until(self._path, resume_at)
+            # without a buffer: what could not be written must not come back when it is closed
+            self._file = _regular(self._path).open("ab", buffering=0)
+            self._file.truncate(self._end)
         except OSError as error:
             raise self._refusal(error) from error
 
     def write(self, row: Mapping[str, Any]) -> None:
         line = json.dumps({name: _plain(value) for name, value in row.items()}) + "\n"
+        left = memoryview(line.encode())
         try:
-            self._file.write(line.encode())
-            self._file.flush()
+            while left:
+                left = left[self._file.write(left) :]
         except OSError as error:
+            with suppress(OSError):  # a full disk may have taken half of it
+                self._file.truncate(self._end)
             raise self._refusal(error) from error
+        self._end += len(line)
+
+    def sync(self) -> None:
+        """Let the rows outlast a loss of power, as the checkpoint does that comes after them."""
+        with suppress(OSError):  # what is not on a disk has nothing to wait for
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
         self._file.close()
@@ -66,7 +81,18 @@ class Recorder:
 
 def read(path: Path) -> list[dict[str, Any]]:
     """All rows, oldest first; none if there is no file. A line cut in half is left out."""
-    return [row for row, _ in _rows(Path(path))]
+    try:
+        return [row for row, _ in _rows(Path(path))]
+    except OSError as error:
+        raise RondelError(f"{path} can't be read: {error.strerror}.") from error
+
+
+def number(row: Mapping[str, Any], name: str) -> float | None:
+    """What a row says of `name`, if that is a finite number: anyone may have written the file."""
+    value = row.get(name)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return float(value) if abs(value) < _HUGE else None
 
 
 def _rows(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
@@ -74,19 +100,26 @@ def _rows(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
     if not path.exists():
         return
     end = 0
-    with path.open("rb") as file:
-        for line in file:
+    with _regular(path).open("rb") as file:
+        for line in iter(lambda: file.readline(_LONGEST), b""):
             end += len(line)
             try:
                 row = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if line.endswith(b"\n") and isinstance(row, dict):
                 yield row, end
 
 
+def _regular(path: Path) -> Path:
+    # opening a pipe would wait for ever
+    if path.exists() and not path.is_file():
+        raise RondelError(f"{path} is not a file: move it out of the way.")
+    return path
+
+
 def _length_until(path: Path, steps: int) -> int:
-    kept = takewhile(lambda row_end: row_end[0].get("steps", 0) <= steps, _rows(path))
+    kept = takewhile(lambda found: (number(found[0], "steps") or 0) <= steps, _rows(path))
     return max((end for _, end in kept), default=0)
 
 

@@ -20,6 +20,7 @@ from rondel.run import checkpoint
 from rondel.run.evaluation import Evaluation, run_episodes
 from rondel.run.folder import describe
 from rondel.run.policy import Policy
+from rondel.run.saved import read
 from rondel.run.setup import Setup, backend_for
 from rondel.types import Tree
 
@@ -33,6 +34,7 @@ class Run:
         self.setup, self.limits, self.machine, self.path = setup, limits, machine, path
         self.ring = Ring(setup.task, setup.plan, backend_for(setup))
         self._asked = itertools.count()
+        self.eval_episodes = 100  # that it plays at its end
         self.notes: list[str] = []  # what its user should know, such as of a loaded checkpoint
         self.result: dict[str, Any] = {}  # what `train` says at the end
 
@@ -84,18 +86,20 @@ class Run:
         meta = describe(self.setup, self.limits.steps, self.limits.until_return, self.machine)
         ring = self.ring
         meta |= {"round": ring.round, "steps": ring.steps, "in_flight": len(ring.pending)}
+        meta |= {"eval_episodes": self.eval_episodes}
         return checkpoint.save(folder, ring.tree(), ring.stored(), meta)
 
     def restore(self, path: Path) -> None:
         """Go on from a checkpoint. If its memory is gone, the run's own stays: empty."""
-        flying = checkpoint.read_meta(path)["in_flight"]
+        saved = read(path)
         empty = self.ring.stored()
-        state, memory, meta = checkpoint.load(path, self.ring.tree_like(flying), empty)
+        state, memory, _ = checkpoint.load(path, self.ring.tree_like(saved.in_flight), empty)
         if memory is None:
             self.notes.append("this checkpoint's memory is gone: it starts empty")
             memory = empty
         state, memory = jax.tree.map(jnp.array, (state, memory))
-        self.ring.restore(state, memory, meta["round"], meta["steps"])
+        self.ring.restore(state, memory, saved.round, saved.steps)
+        self.eval_episodes = saved.eval_episodes
 
     def close(self) -> None:
         """Free what the environments hold."""

@@ -25,14 +25,16 @@ from rondel.execution.room import refuse_too_much
 from rondel.execution.task import Task, without_keys
 from rondel.plan import Plan
 from rondel.plan.pieces import write
-from rondel.plan.pointing import listed, nearest, pointed
+from rondel.plan.pointing import divisors, listed, nearest, pointed
 from rondel.plan.resources import resources_for
 from rondel.plan.rules import first_fault
 from rondel.run import networks
 from rondel.run.fields import with_fields
+from rondel.spaces import zeros
 from rondel.types import Algorithm, Env, EnvSpec, HostWorld, Tree
 
 BACKENDS = ("inline", "threads", "processes", "ray")
+_PATIENCE = 1e8  # seconds: clocks of the system don't count much further
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,6 +122,8 @@ def prepare(
     )
     if "on" not in fields and mesh.fits(task, plan):  # then it is one program over the devices
         options = dataclasses.replace(options, on="inline")
+    if options.on != "ray":  # whose copies may be on several machines
+        _check_size(task)
     _check_plan(task, plan, options, name)
     told = {k: v for k, v in chosen.items() if k not in fields}
     return Setup(name, config, options, told, task, plan)
@@ -164,6 +168,14 @@ def bytes_of(tree: Tree) -> int:
     return sum(x.size * x.dtype.itemsize for x in leaves)
 
 
+def _check_size(task: Task) -> None:
+    """Refuse what no array could hold: the least that a round's rewards and observations take."""
+    seen = max(4 * task.algorithm.rollout, bytes_of(zeros(task.env.spec.observation)))
+    refuse_too_much(task.lanes * seen, "A round", "a smaller rollout or number of lanes")
+    learner = jax.eval_shape(partial(learning.init, task), np.uint32(0))
+    refuse_too_much(bytes_of(learner), "The learner", "a smaller network")
+
+
 def _check_plan(task: Task, plan: Plan, options: Options, name: str) -> None:
     """Refuse a plan that this run can't follow."""
     if plan.free and options.scale_rewards:
@@ -200,10 +212,11 @@ def _check_copies(task: Task, plan: Plan, on: str | None) -> None:
         pieces[index] = pieces[index]._replace(copies=n)
         return pieces
 
-    fits = [n for n in range(1, rows * shards + 1) if _shares(rows, shards, n)]
+    fits = [n for n in divisors(rows * shards) if _shares(rows, shards, n)]
     fits = [n for n in fits if not first_fault(with_copies(n))]
-    near = [row for row in range(1, rows + copies) if _shares(row, shards, copies)]
-    near = [row * shards for row in nearest(near, rows, most=2)]
+    part = copies // shards
+    around = range(rows // part * part, rows + copies, part)[:3]
+    near = [row * shards for row in nearest([row for row in around if row], rows, most=2)]
     written = write(plan.pieces)
     raise pointed(
         f"{plan.pieces[index]} can't share the {rows * shards} rows of a drawn batch evenly; "
@@ -278,7 +291,7 @@ def _block(options: Options) -> int:
     if block is None:
         return 8 if lanes % 8 == 0 else lanes
     if block < 1 or lanes % block:
-        fits = [n for n in range(1, lanes + 1) if lanes % n == 0]
+        fits = nearest(divisors(lanes), block, most=12)
         raise RondelError(
             f"block={block} doesn't divide the {lanes} lanes: {', '.join(map(str, fits))} would."
         )
@@ -300,6 +313,11 @@ def _planned(options: Options) -> tuple[Options, Plan]:
     if on not in BACKENDS:
         raise RondelError(f"on={on!r} is no place to run: {', '.join(BACKENDS)} would work.")
     resources_for(plan, options.resources or "")  # refuse nonsense before anything starts
+    if not 0 < options.deadline <= _PATIENCE:
+        raise RondelError(
+            f"deadline={options.deadline} can't work: seconds, more than 0 and at most "
+            f"{_PATIENCE:g}, would."
+        )
     if options.resources and on != "ray":
         raise RondelError(
             f"resources are kept by Ray, and this run is on {on}: leave them out, or use on='ray' "

@@ -16,11 +16,11 @@ from rondel.envs import make
 from rondel.errors import RondelError, at_least
 from rondel.execution.loop import Limits, met
 from rondel.execution.round import Report
-from rondel.run import checkpoint, curve, folder, machine, summary
+from rondel.run import checkpoint, curve, folder, machine, saved, summary
 from rondel.run.display import Display, Progress, Silent
 from rondel.run.evaluation import Evaluation, run_episodes
 from rondel.run.policy import Policy
-from rondel.run.record import Recorder, read
+from rondel.run.record import Recorder, number, read
 from rondel.run.run import Run
 from rondel.run.setup import Setup, prepare
 
@@ -57,6 +57,17 @@ def start(
     return Run(*request)
 
 
+def _limits(steps: int, until_return: float) -> Limits:
+    """When a run ends, if that can be."""
+    if not isinstance(steps, int) or not 1 <= steps < 2**63:
+        raise RondelError(
+            f"steps={steps!r:.40} is no run: a whole number, 1 or more and below 2**63, would work."
+        )
+    if until_return != until_return:
+        raise RondelError("until_return=nan can't be reached: take a number, or leave it out.")
+    return Limits(steps, until_return)
+
+
 def _request(
     algorithm: Any,
     env: Any,
@@ -68,16 +79,13 @@ def _request(
     fields: dict[str, Any],
 ) -> tuple[Setup, Limits, str]:
     """What `start` was asked for, checked: nothing is made yet that would have to be closed."""
-    if not isinstance(steps, int) or steps < 1:
-        raise RondelError(f"steps={steps} is no run: a whole number, 1 or more, would work.")
+    goal = float("inf") if until_return is None else until_return
+    limits = _limits(steps, goal)
     if not isinstance(seed, int) or not 0 <= seed < 2**32:
         raise RondelError(f"seed={seed} can't be used: take a whole number from 0 to 2**32 - 1.")
-    if until_return is not None and until_return != until_return:
-        raise RondelError("until_return=nan can't be reached: take a number, or leave it out.")
     here = machine.settle()
     setup = prepare(algorithm, env, seed=seed, config=config, tuned=tuned, fields=fields)
-    goal = float("inf") if until_return is None else until_return
-    return setup, Limits(steps, goal), here
+    return setup, limits, here
 
 
 def train(
@@ -114,7 +122,8 @@ def train(
         with suppress(OSError):  # it may hold something already
             path.rmdir()
         raise
-    return _drive(run, callbacks, display or Silent(), eval_episodes, began)
+    run.eval_episodes = eval_episodes
+    return _drive(run, callbacks, display or Silent(), began)
 
 
 def resume(
@@ -128,23 +137,28 @@ def resume(
     network: Any = None,
     callbacks: Sequence[Callback] | Callback = (),
     display: Display | None = None,
-    eval_episodes: int = 100,
+    eval_episodes: int | None = None,
     **placing: Any,
 ) -> Run:
     """Go on with a run from its newest checkpoint, or from the one given; `steps` is the new total.
 
     An algorithm, environment or network of your own has to be brought again. `placing` says where
-    it goes on, if not as before: plan, lag, free, on, resources, address, deadline.
+    it goes on, if not as before: plan, lag, free, on, resources, address, deadline. A run that was
+    killed between its last checkpoint and its end is brought to its end.
     """
     began = time.monotonic()
     at_least(0, eval_episodes=eval_episodes)
-    meta = checkpoint.read_meta(checkpoint.find(Path(path)))
-    placing = {"on": meta.get("options", {}).get("on")} | placing
-    run = load(path, algorithm=algorithm, env=env, config=config, network=network, **placing)
-    total = run.limits.steps if steps is None else steps
-    goal = run.limits.until_return if until_return is None else until_return
-    run.limits = Limits(total, goal)
-    if met(run.ring, run.limits):
+    found = checkpoint.find(Path(path))
+    before = saved.read(found)
+    total = before.total_steps if steps is None else steps
+    goal = _goal(before) if until_return is None else until_return
+    limits = _limits(total, goal)
+    placing = {"on": before.options.get("on")} | placing
+    run = load(found, algorithm=algorithm, env=env, config=config, network=network, **placing)
+    run.limits = limits
+    if eval_episodes is not None:
+        run.eval_episodes = eval_episodes
+    if met(run.ring, limits) and folder.is_finished(folder.home_of(found), found):
         run.close()
         raise RondelError(
             f"The run in {run.path} has done {run.steps} steps with a mean return of "
@@ -152,7 +166,7 @@ def resume(
             f"steps={2 * run.steps} (--steps on the command line), and another until_return if it "
             "has one (inf for none)."
         )
-    return _drive(run, callbacks, display or Silent(), eval_episodes, began, resumed=True)
+    return _drive(run, callbacks, display or Silent(), began, found)
 
 
 def load(
@@ -171,22 +185,24 @@ def load(
     """
     placing = {"on": "inline", "resources": None, "address": None} | placing
     found = checkpoint.find(Path(path))
-    meta = checkpoint.read_meta(found)
+    before = saved.read(found)
     here = machine.settle()
-    try:
-        setup = folder.setup_from(meta, algorithm, env, config, network, placing)
-        goal = float("inf") if meta["until_return"] is None else meta["until_return"]
-    except KeyError as missing:
-        raise checkpoint.CheckpointError(f"{found} doesn't say its {missing}.") from None
-    home = found.parent.parent if found.parent.name == "checkpoints" else found.parent
-    run = Run(setup, Limits(meta["total_steps"], goal), here, home)
+    limits = _limits(before.total_steps, _goal(before))
+    saved.check_lanes(found, before)
+    setup = folder.setup_from(before, algorithm, env, config, network, placing)
+    saved.check_learner(found, setup)
+    run = Run(setup, limits, here, folder.home_of(found))
     try:
         run.restore(found)
     except BaseException:
         run.close()
         raise
-    run.notes += [] if meta["machine"] == here else [_ELSEWHERE]
+    run.notes += [] if before.machine == here else [_ELSEWHERE]
     return run
+
+
+def _goal(before: saved.Saved) -> float:
+    return float("inf") if before.until_return is None else before.until_return
 
 
 def evaluate(
@@ -208,7 +224,7 @@ def evaluate(
     if episodes < 1:
         raise RondelError(f"episodes={episodes} shows nothing: 1 or more would work.")
     if not isinstance(what, Run | Policy):
-        own = not folder.can_be_made(checkpoint.read_meta(checkpoint.find(Path(what)))["env"])
+        own = not folder.can_be_made(saved.read(checkpoint.find(Path(what))).env)
         bring = env if own else None  # a run of ours can be tried in any environment
         with load(what, algorithm=algorithm, env=bring, config=config, network=network) as run:
             return evaluate(run, env, episodes=episodes, seed=seed)
@@ -232,30 +248,35 @@ def _drive(
     run: Run,
     callbacks: Sequence[Callback] | Callback,
     display: Display,
-    eval_episodes: int,
     began: float,
-    resumed: bool = False,
+    found: Path | None = None,
 ) -> Run:
-    """Run to the limits, and keep folder and display up to date meanwhile."""
+    """Run to the limits, from the checkpoint that was `found`; keep folder and display up to date.
+
+    In this order, so that a kill at any instant leaves a run that can go on: rows, checkpoint,
+    evaluation, curve.
+    """
     assert run.path is not None
     callbacks = [callbacks] if callable(callbacks) else callbacks
     with run:
         meta = folder.describe(run.setup, run.limits.steps, run.limits.until_return, run.machine)
         folder.write_config(run.path, meta)
         metrics = run.path / "metrics.jsonl"
-        recorder = Recorder(metrics, run.steps if resumed else None)
-        before = read(metrics)[-1]["seconds"] if resumed and read(metrics) else 0.0
+        recorder = Recorder(metrics, run.steps if found else None)
+        before = max((number(row, "seconds") or 0.0 for row in read(metrics)[-1:]), default=0.0)
+        first = run.ring.round
         display.start(summary.rows(run))
         ending = failed = f"The run failed; its folder is {run.path}."
         try:
             with recorder:
                 clock = _Clock(run, began - before)
                 stopped = _rounds(run, clock, callbacks, display, recorder)
-                where = run.save()
+                recorder.sync()
+                where = found if found and run.ring.round == first else run.save()
                 ending = f"Stopped; go on with `rondel resume {run.path}`."
                 if stopped:
                     raise KeyboardInterrupt
-                evaluation = run.evaluate(eval_episodes) if eval_episodes else None
+                evaluation = run.evaluate(run.eval_episodes) if run.eval_episodes else None
                 curve.draw(run.path, f"{run.setup.name} on {run.setup.env_id}")
                 run.result = clock.result(evaluation)
                 ending = summary.ending(run, where)
@@ -276,22 +297,25 @@ def _rounds(
     recorder: Recorder,
 ) -> bool:
     """All rounds up to the limits, shown and written down; True if Ctrl-C ended them."""
-    saved = time.monotonic()
+    last = time.monotonic()
     every = max(1, run.limits.steps // _ROWS)
-    row_due = run.steps
+    seen = run.steps or -1  # the first round has a row
     with _interrupts() as interrupted:
         for report in run.rounds(at_a_time=1 if callbacks else None):
             clock.tick()
-            if report.steps >= row_due:
+            if report.steps // every > seen // every:  # the same rounds, however often resumed
                 recorder.write(clock.row(report))
-                row_due = report.steps + every
+            seen = report.steps
             display.update(clock.progress(report))
             answers = [callback(run, report) for callback in callbacks]
+            if report.round + 1 < run.ring.round:
+                continue  # saved now, the run would go on behind rows that are not written yet
             if any(answers) or interrupted.is_set():
                 break
-            if time.monotonic() - saved > _CHECKPOINT_SECONDS:
+            if time.monotonic() - last > _CHECKPOINT_SECONDS:
+                recorder.sync()
                 run.save()
-                saved = time.monotonic()
+                last = time.monotonic()
         return interrupted.is_set()
 
 

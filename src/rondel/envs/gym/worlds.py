@@ -121,6 +121,8 @@ def _import_module_of(name: str) -> None:
     """What registers an id: the module that stands before it, or Atari's."""
     module = "ale_py" if name.startswith("ALE/") else split(name)[0].rpartition(":")[0]
     if module:
+        if not all(part.isidentifier() for part in module.split(".")):
+            raise RondelError(f"{module!r} before the colon in {name!r} is no name of a module.")
         try:
             importlib.import_module(module)
         except ImportError as error:
@@ -161,9 +163,17 @@ def _make(name: str) -> Any:
             f"gymnasium:{name} needs a package that is not here: {error}.{_extra(str(error))}"
         ) from error
     except Exception as error:
+        if _is_about_arguments(error):
+            raise RondelError(f"gymnasium:{name} can't be made: {error}.") from error
         raise EnvError(
             f"gymnasium:{name} can't be made: {type(error).__name__}: {error}"
         ) from error
+
+
+def _is_about_arguments(error: Exception) -> bool:
+    """Is it about how the environment was called, not about what it did then?"""
+    words = ("unexpected keyword argument", "multiple values for", "required positional argument")
+    return isinstance(error, TypeError) and any(word in str(error) for word in words)
 
 
 def _extra(error: str) -> str:

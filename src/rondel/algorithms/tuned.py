@@ -24,6 +24,16 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
             "gae_lambda": 0.98,
             "entropy_cost": 0.01,
         },
+        "Pong-v5": {
+            "lanes": 8,
+            "rollout": 128,
+            "epochs": 4,
+            "minibatches": 4,
+            "learning_rate": 2.5e-4,
+            "clip": 0.1,
+            "entropy_cost": 0.01,
+            "anneal_steps": 10_000_000,
+        },
         "Breakout-MinAtar": {
             "lanes": 64,
             "rollout": 128,

@@ -73,9 +73,19 @@ def look(name: str, task: str, arguments: dict[str, Any]) -> tuple[EnvSpec, dict
         action = action_spec(pool.action_space, name)
         if "noop_max" in known and isinstance(observation, Box):  # Atari, whose stacks we know
             observation = replace(observation, frames=pool.config.get("stack_num", 1))
+        if isinstance(observation, Box):
+            observation = _unbounded(observation)
         return EnvSpec(name, observation, action), arguments
     finally:
         pool.close()
+
+
+def _unbounded(box: Box) -> Box:
+    """Where EnvPool takes the least positive number for the least of all, there is no bound."""
+    if box.low.dtype.kind != "f":
+        return box
+    tiny = np.finfo(box.low.dtype).tiny
+    return replace(box, low=np.where(box.low == tiny, -np.inf, box.low).astype(box.low.dtype))
 
 
 def make_pool(name: str, task: str, arguments: dict[str, Any], seeds: list[int]) -> Any:

@@ -18,7 +18,7 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
             "lanes": 16,
             "rollout": 1024,
             "epochs": 4,
-            "minibatches": 64,
+            "minibatches": 256,
             "learning_rate": 3e-4,
             "discount": 0.999,
             "gae_lambda": 0.98,

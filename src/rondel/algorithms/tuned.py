@@ -2,8 +2,7 @@
 
 `rondel train` starts from these and prints them. Besides fields of the algorithm's `Config` a row
 may set the run's own: lanes, normalise_observations, scale_rewards. How well they do is in
-benchmarks/learning; those of LunarLander-v3 and Breakout-MinAtar are others' settings, and not yet
-measured here.
+benchmarks/learning; those of LunarLander-v3, Pong-v5 and Breakout-MinAtar are others' settings.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from rondel import plan as plans
 from rondel.algorithms.tuned import TUNED
 from rondel.algorithms.wrappers import with_observation_normalisation, with_reward_scaling
 from rondel.envs import bare_id, check, is_ours, make
-from rondel.errors import RondelError
+from rondel.errors import RondelError, at_least
 from rondel.execution import experience, learning, mesh
 from rondel.execution.backend import Backend
 from rondel.execution.backends.inline import Inline
@@ -318,6 +318,7 @@ def _planned(options: Options) -> tuple[Options, Plan]:
             f"deadline={options.deadline} can't work: seconds, more than 0 and at most "
             f"{_PATIENCE:g}, would."
         )
+    at_least(0, restarts=options.restarts)
     if options.resources and on != "ray":
         raise RondelError(
             f"resources are kept by Ray, and this run is on {on}: leave them out, or use on='ray' "

@@ -143,8 +143,8 @@ def resume(
     """Go on with a run from its newest checkpoint, or from the one given; `steps` is the new total.
 
     An algorithm, environment or network of your own has to be brought again. `placing` says where
-    it goes on, if not as before: plan, lag, free, on, resources, address, deadline. A run that was
-    killed between its last checkpoint and its end is brought to its end.
+    it goes on, if not as before: plan, lag, free, on, resources, address, deadline, restarts. A run
+    that was killed between its last checkpoint and its end is brought to its end.
     """
     began = time.monotonic()
     at_least(0, eval_episodes=eval_episodes)
@@ -181,7 +181,7 @@ def load(
     """A run as its newest checkpoint, or the one given, has it: to ask, evaluate or go on with.
 
     All of it is in this process, unless `placing` says otherwise: plan, lag, free, on, resources,
-    address, deadline.
+    address, deadline, restarts.
     """
     placing = {"on": "inline", "resources": None, "address": None} | placing
     found = checkpoint.find(Path(path))

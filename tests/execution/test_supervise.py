@@ -68,10 +68,10 @@ def test_a_run_is_stopped(case: str) -> None:
 @pytest.mark.parametrize(
     ("keeping", "due"),
     [
-        (Keeping(bytes=0, seconds=0.5, cost=0.0), False),
-        (Keeping(bytes=0, seconds=1.0, cost=0.0), True),
-        (Keeping(bytes=0, seconds=1.0, cost=0.1), False),  # 2 % of the time, no more
-        (Keeping(bytes=0, seconds=5.1, cost=0.1), True),
+        (Keeping(bytes=0, seconds=4.9, cost=0.0), False),
+        (Keeping(bytes=0, seconds=5.0, cost=0.0), True),
+        (Keeping(bytes=0, seconds=9.0, cost=0.2), False),  # 2 % of the time, no more
+        (Keeping(bytes=0, seconds=10.1, cost=0.2), True),
         (Keeping(bytes=MOST_BYTES, seconds=0.0, cost=9.0), True),  # the bound comes first
     ],
 )

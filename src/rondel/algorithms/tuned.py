@@ -2,7 +2,8 @@
 
 `rondel train` starts from these and prints them. Besides fields of the algorithm's `Config` a row
 may set the run's own: lanes, normalise_observations, scale_rewards. How well they do is in
-benchmarks/learning; those of LunarLander-v3, Pong-v5 and Breakout-MinAtar are others' settings.
+benchmarks/learning; those of LunarLander-v3, HalfCheetah-v5, Pong-v5 and
+Breakout-MinAtar are others' settings.
 """
 
 from __future__ import annotations
@@ -22,6 +23,23 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
             "discount": 0.999,
             "gae_lambda": 0.98,
             "entropy_cost": 0.01,
+        },
+        "HalfCheetah-v5": {
+            "lanes": 8,
+            "rollout": 64,
+            "epochs": 20,
+            "minibatches": 8,
+            "learning_rate": 2e-5,
+            "clip": 0.1,
+            "gae_lambda": 0.92,
+            "discount": 0.98,
+            "entropy_cost": 4e-4,
+            "value_cost": 0.58,
+            "max_grad_norm": 0.8,
+            "hidden": (256, 256),
+            "log_std": -2.0,
+            "normalise_observations": True,
+            "scale_rewards": True,
         },
         "Pong-v5": {
             "lanes": 8,

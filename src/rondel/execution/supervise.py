@@ -84,7 +84,7 @@ class Keeping(NamedTuple):
     cost: float  # seconds that the last time took; 0 before the first
 
 
-_OFTEN = 1.0  # seconds between two times, at the least
+_OFTEN = 5.0  # seconds between two times, at the least
 _SHARE = 50  # a time that took c seconds is followed by 50 c without one: 2 %
 MOST_BYTES = 256 * 2**20  # of kept messages: at this bound states are kept at once
 

@@ -30,7 +30,7 @@ from rondel.plan import Plan
 from rondel.types import Env, Step, Tree
 
 # How many results a request has, where it is more than one: each can go another way.
-RESULTS = {"produce": 3, "gradient": 2}
+RESULTS = {"produce": 3, "gradient": 2, "keep": 2}
 
 
 class Fragment:
@@ -263,17 +263,17 @@ class Fragment:
         for name, tree in parts.items():
             setattr(self, name, with_keys(getattr(self, name), jax.tree.map(jnp.array, tree)))
 
-    def keep(self, most_bytes: int) -> dict[str, Tree] | None:
-        """All that it is, and what it drives, for a copy that takes its place; None if too much."""
+    def keep(self, most_bytes: int) -> tuple[bool, dict[str, Tree]]:
+        """All that it is, and what it drives, for who takes its place; False if too much."""
         parts = self.snapshot()
         if sum(x.nbytes for x in jax.tree.leaves(parts)) > most_bytes:
-            return None
+            return False, {}
         if self.links and keeps_state(self.task.env):
             driven = [group for phase in self.phases for group in phase]
             for group in driven:
                 self.links[group.env].ask("state", group.first_lane, None)
             parts["driven"] = [self.links[group.env].take(group.first_lane) for group in driven]
-        return parts
+        return True, parts
 
     def take_over(self, parts: dict[str, Tree], again: int) -> None:
         """Be what `keep` once gave. Environments that have no state begin new episodes."""

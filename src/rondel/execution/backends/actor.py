@@ -48,6 +48,7 @@ class Worker:
         self._failure: Elsewhere | None = None
         self._exchange: Exchange | None = None
         self._epoch, self._number = 0, 0  # of the request that comes next
+        self._bytes = 0  # that it has made
 
     def make(
         self, name: str, surroundings: dict[str, Any], needs_jax: bool, packed: bytes
@@ -78,13 +79,14 @@ class Worker:
         self._fragment.connect(links)
 
     def do(self, request: str, n: int, turn: Turn, *args: Any) -> tuple[Any, ...]:
-        """Nothing, then the `n` results of a request, if it is its turn."""
+        """The `n` results of a request, if it is its turn, behind the bytes of all so far."""
         epoch, number = turn
         if number != self._number or epoch < self._epoch:
             raise OutOfTurn(f"{self._name} was asked for {number}, and is at {self._number}")
         self._epoch, self._number = epoch, number + 1
         results = self.ask(request, *args)
-        return (None, *results) if n > 1 else (None, results)
+        self._bytes += _bytes(results) if self._jax and request != "keep" else 0
+        return (self._bytes, *results) if n > 1 else (self._bytes, results)
 
     def ask(self, request: str, *args: Any) -> Any:
         """What a request gives. After a failure there is nothing but that failure."""
@@ -111,6 +113,12 @@ class Worker:
                 fragment.close()
         except Exception as error:
             raise Elsewhere(pack(error, self._name)) from None
+
+
+def _bytes(tree: Any) -> int:
+    import jax
+
+    return sum(getattr(x, "nbytes", 0) for x in jax.tree.leaves(tree))
 
 
 def surroundings() -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from rondel.execution.backends.journal import Asked, Journal
+from rondel.execution.backends.journal import Journal
 from rondel.execution.supervise import Keeping, is_due
 
 _MOST_STATE = 2 * 2**30  # bytes of a copy's state: more is not kept twice
@@ -20,18 +20,25 @@ class Keeper:
     def __init__(self) -> None:
         self._last = time.monotonic()
         self._bytes, self._cost = 0, 0.0
-        self._asking: list[tuple[Journal, Any]] = []
+        self._asking: list[tuple[Journal, Any, Any]] = []
 
     @property
-    def asked(self) -> list[Any]:
+    def states(self) -> list[Any]:
         """The states that are on their way."""
-        return [state for _, state in self._asking]
+        return [state for _, _, state in self._asking]
 
-    def count(self, asked: Asked, seconds: float, nbytes: int) -> None:
-        """A call was answered: so many bytes of messages are kept for it."""
+    @property
+    def flags(self) -> list[Any]:
+        """Whether each of them is one, or was too large."""
+        return [flag for _, flag, _ in self._asking]
+
+    def count(self, nbytes: int) -> None:
+        """So many bytes of messages were made, and may be kept."""
         self._bytes += nbytes
-        if asked.request == "keep":
-            self._cost = max(self._cost, seconds)
+
+    def took(self, seconds: float) -> None:
+        """A copy took so long to give its state."""
+        self._cost = max(self._cost, seconds)
 
     def ask_if_due(self, copies: list[Any]) -> None:
         """Ask all copies for their states, if it is time to."""
@@ -40,15 +47,15 @@ class Keeper:
             return
         self._cost = 0.0
         self._asking = [
-            (copy.journal, copy.call("keep", _MOST_STATE))
+            (copy.journal, *copy.call("keep", _MOST_STATE))
             for copy in copies
             if copy.journal.protected and copy.journal.is_kept
         ]
 
-    def take(self, are_states: list[bool]) -> None:
+    def take(self, flags: list[Any]) -> None:
         """All are there: forget what came before them; a copy without one is not protected."""
-        for (journal, state), is_state in zip(self._asking, are_states, strict=True):
-            if is_state:
+        for (journal, _, state), flag in zip(self._asking, flags, strict=True):
+            if flag:
                 journal.kept(state)
             else:
                 journal.give_up()

@@ -41,6 +41,7 @@ _AT_ONCE = 8  # calls that a copy has been sent and has not answered
 _MOST = 240  # copies: every process holds every arena
 _GRACE = 5.0  # seconds that copies have to end by themselves
 _STOPPED = 5.0  # seconds after which a process that someone stopped counts as hung
+_ELSEWHERE = 10.0  # seconds between two looks that are too many to judge by
 _ATTEMPTS = 5  # to start a process, while those that start them are killed
 _AT_START = 2  # restarts of a copy that has never done anything yet
 _AGAIN = 1 << 20  # episodes that begin after a death are others than any that began before
@@ -335,8 +336,10 @@ class Processes:
             return True
         for promise, message in zip(asked.promises, answer.results, strict=True):
             promise.keep(message)
-        nbytes = sum(n for message in answer.results for _, n in message.places)
-        self._keeper.count(asked, answer.seconds, nbytes)
+        if asked.request == "keep":
+            self._keeper.took(answer.seconds)
+        else:
+            self._keeper.count(sum(n for message in answer.results for _, n in message.places))
         return True
 
     def settled(self, now: bool = False) -> None:
@@ -347,21 +350,19 @@ class Processes:
             self._keeper.abandon()
         self._keeper.ask_if_due(self._copies)
         if now:
-            self._until(lambda: all(map(_is_there, self._keeper.asked)))
-        if self._keeper.asked and all(map(_is_there, self._keeper.asked)):
-            self._keeper.take([self._is_state(p) for p in self._keeper.asked])
-
-    def _is_state(self, promise: Promise) -> bool:
-        """Is it a state, and not None for one that is too large?"""
-        assert promise.message is not None
-        view = self._views[promise.owner.number]
-        return bool(promise.message.places) or decode(promise.message, view) is not None
+            self._until(lambda: all(map(_is_there, self._keeper.states)))
+        if self._keeper.states and all(map(_is_there, self._keeper.states)):
+            self._keeper.take([self._value(flag) for flag in self._keeper.flags])
 
     # when a copy dies or hangs
 
     def _watch(self) -> None:
         """Look for copies that don't answer in time, or are stopped."""
-        self._looked = now = time.monotonic()
+        now = time.monotonic()
+        if now - self._looked > _ELSEWHERE:  # the driver itself was elsewhere, or stopped with them
+            for copy in self._copies:
+                copy.busy_since, copy.stopped_since = now, None
+        self._looked = now
         for copy in self._copies:
             silent = now - copy.busy_since if copy.journal.sent else 0.0
             if silent > self._patience:

@@ -91,6 +91,7 @@ class _Worker:
         self.start, self.driver, self.arena, self.views = start, driver, arena, views
         self.fragment: Any = None
         self.recorder: Recorder | None = None
+        self.failure: bytes | None = None  # after which there is nothing but this
 
     def serve(self, links: dict[int, Any], driven: list[Channel]) -> None:
         """Answer calls and questions as they come."""
@@ -117,6 +118,9 @@ class _Worker:
 
     def _answer(self, call: Call, links: dict[int, Any]) -> None:
         began = time.monotonic()
+        if self.failure is not None:
+            self.driver.send(Answer(call.number, [], self.failure))
+            return
         try:
             self.arena.free(call.done_with)
             if isinstance(call.request, bytes):
@@ -129,7 +133,8 @@ class _Worker:
             encoded = [encode(_on_host(x), self.arena) for x in each]
             answer = Answer(call.number, encoded, seconds=time.monotonic() - began)
         except BaseException as error:
-            answer = Answer(call.number, [], pack(error, self.start.name))
+            self.failure = pack(error, self.start.name)
+            answer = Answer(call.number, [], self.failure)
         self.driver.send(answer)
 
     def _make(self, recipe: bytes, links: dict[int, Any]) -> None:

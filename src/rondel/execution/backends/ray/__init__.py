@@ -1,0 +1,316 @@
+"""Every copy an actor of Ray: on this machine, or on the nodes of a cluster.
+
+A promise is an object reference. It is handed on as such, so what a copy makes goes from its node
+to the taker's node and never through the driver. Every call has one result more than the loop asks
+for, which is nothing: it says that the call is over or how it failed, without what it made.
+"""
+
+# mypy: disallow-untyped-calls=False
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rondel.errors import RondelError
+from rondel.execution.backend import Copy, Late, drives, envs_of, name_of, recipe
+from rondel.execution.backends.actor import Worker, surroundings
+from rondel.execution.backends.cluster import Bundle, bundles_of, missing, said, total
+from rondel.execution.backends.failure import Elsewhere, unpack
+from rondel.execution.backends.journal import Journal, Redo
+from rondel.execution.backends.ledger import Call, Promise
+from rondel.execution.hosted import HostedLanes
+from rondel.plan import Plan
+
+try:
+    import ray
+    from ray import cloudpickle
+    from ray.exceptions import GetTimeoutError, RayError
+    from ray.util.placement_group import placement_group, remove_placement_group
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+except ImportError as absent:
+    raise RondelError(
+        f'To run on Ray, install it ({absent}): pip install "rondel[ray]"'
+    ) from absent
+
+from rondel.execution.backends.ray.copy import RayCopy
+from rondel.execution.backends.ray.faults import fault_in, fault_of, outcome_of
+from rondel.execution.backends.ray.joining import join, start_here
+from rondel.execution.backends.ray.recovery import Recovery
+
+_GRACE = 5.0  # seconds for copies to free what they hold, before they are killed
+
+
+class Ray(Recovery):
+    """The backend of Ray's actors.
+
+    By default a cluster is started here for the run; `address` names one that runs already, as
+    does RAY_ADDRESS, and a program that has called `ray.init` keeps what it has. `resources` says
+    what a copy of each piece of the plan asks for: {"cpu": 1, "gpu": 1, "memory": bytes}, or names
+    of the cluster's own; by default one CPU each. No call may take longer than `deadline` seconds.
+    `restarts`: how often a copy that died or hangs may be started again without getting any
+    further; 0 ends the run instead.
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        resources: Sequence[Mapping[str, float]] | None = None,
+        deadline: float = 600.0,
+        restarts: int = 0,
+    ) -> None:
+        super().__init__(deadline, restarts)
+        self._address, self._resources = address, resources
+        self._group: Any = None
+        self._ours = False  # was Ray started here?
+        self._sent = 0  # calls, ever
+
+    def launch(self, task: Any, plan: Plan) -> list[list[Copy]]:
+        bundles = bundles_of(plan, self._resources)
+        recipes = _packed(task, plan)
+        self._plan, self._redo = plan, Redo(plan, task)
+        try:
+            self._join_cluster(sum(map(len, bundles)))
+            self._reserve(plan, bundles)
+            pieces = self._make_copies(plan, bundles, recipes)
+            self._start(self._copies)
+        except BaseException:
+            self.close()
+            raise
+        return pieces
+
+    def _join_cluster(self, copies: int) -> None:
+        if ray.is_initialized():
+            return
+        address = self._address or os.environ.get("RAY_ADDRESS") or "local"
+        if address != "local":
+            join(address)
+        elif self._resources is None:  # copies may share cores, as processes do
+            start_here(num_cpus=max(copies, len(os.sched_getaffinity(0))))
+        else:
+            start_here()
+        self._ours = True
+
+    def _reserve(self, plan: Plan, bundles: list[list[Bundle]]) -> None:
+        """Room for every copy, or a sentence of what is missing."""
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        if lack := missing(plan, bundles, nodes):
+            raise RondelError(lack)
+        asked = [bundle for piece in bundles for bundle in piece if bundle]
+        if not asked:
+            return
+        self._group = placement_group(asked, strategy="PACK")
+        end = time.monotonic() + self._deadline
+        while not self._group.wait(min(1.0, self._deadline)):  # short, so that Ctrl-C is heard
+            if time.monotonic() > end:
+                free = ray.available_resources()
+                wants = total(asked)
+                raise Late(
+                    f"`{plan}` asks for {said(wants)}. The cluster has as much, but did not give "
+                    f"it within {self._deadline:g} s: {said({k: free.get(k, 0) for k in wants})} "
+                    "free now. It would start when others end, or with less: resources of cpu=0 "
+                    "share cores."
+                )
+
+    def _make_copies(
+        self, plan: Plan, bundles: list[list[Bundle]], recipes: list[tuple[bool, bytes]]
+    ) -> list[list[Any]]:
+        pieces: list[list[Any]] = []
+        bundle_number = 0
+        packed = iter(recipes)
+        for piece, asked in enumerate(bundles):
+            pieces.append([])
+            driven = drives(plan) and piece == 0
+            for i, bundle in enumerate(asked):
+                own = {k: v for k, v in bundle.items() if k not in ("CPU", "GPU", "memory")}
+                copy = RayCopy(self, (piece, i), name_of(plan, piece, i))
+                copy.recipe = next(packed)
+                copy.journal = Journal(is_kept=self._restarts > 0 and not driven)
+                copy.options = {
+                    "num_cpus": bundle.get("CPU", 0),
+                    "num_gpus": bundle.get("GPU", 0),
+                    "memory": bundle.get("memory"),
+                    "resources": own,
+                    "max_restarts": 0,
+                    "max_task_retries": 0,
+                }
+                if bundle:
+                    copy.options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(
+                        self._group, bundle_number, placement_group_capture_child_tasks=False
+                    )
+                    bundle_number += 1
+                pieces[-1].append(copy)
+                self._copies.append(copy)
+        return pieces
+
+    def _start(self, copies: list[RayCopy]) -> None:
+        """An actor for each copy, with lines between policies and environments."""
+        worker, like_here = ray.remote(Worker), surroundings()
+
+        def where() -> tuple[str, str]:
+            return ray.util.get_node_ip_address(), ray.get_runtime_context().get_node_id()
+
+        for copy in copies:
+            copy.be(worker.options(**copy.options).remote(where))
+        made = [copy.ask("make", copy.name, like_here, *copy.recipe)[0] for copy in copies]
+        for copy, place in zip(copies, self._fetch(made), strict=True):
+            copy.process, copy.address, copy.node = place
+        if drives(self._plan):
+            self._connect(copies)
+
+    def _connect(self, copies: list[RayCopy]) -> None:
+        patience = self._deadline / 2  # below the driver's own, so that the env is named
+        policy_piece = self._plan.pieces.index(self._plan.piece_of("policy"))
+        envs = [copy for copy in copies if copy.place[0] == 0]
+        numbers = self._fetch([env.ask("listen")[0] for env in envs])
+        at = {e.place[1]: (str(e), number) for e, number in zip(envs, numbers, strict=True)}
+        for policy in copies:
+            if policy.place[0] == policy_piece:
+                mine = {e: at[e] for e in envs_of(self._plan, policy.place[1])}
+                policy.ask("connect", mine, patience)
+
+    def next_order(self) -> int:
+        """A number for a call, in the order of sending."""
+        self._sent += 1
+        return self._sent
+
+    def get(self, promises: Sequence[Any]) -> list[Any]:
+        from rondel.execution.task import to_device
+
+        mine = [promise for promise in promises if isinstance(promise, Promise)]
+        while True:
+            self._listen(mine, len(mine))
+            try:
+                values = iter(ray.get([p.ref for p in mine], timeout=self._deadline))
+                break
+            except GetTimeoutError:
+                problem = self._not_come()
+            except RayError as error:  # what was made is lost, with the node that had it
+                self._recover({None: error})
+                continue
+            raise problem
+        # copied: what the store gives is read-only, and gone with the cluster
+        return [to_device(next(values)) if isinstance(p, Promise) else p for p in promises]
+
+    def wait(self, promises: Sequence[Any]) -> list[int]:
+        mine = [promise for promise in promises if isinstance(promise, Promise)]
+        if mine:
+            self._listen(mine, 0 if len(mine) < len(promises) else 1)
+        return [i for i, p in enumerate(promises) if not isinstance(p, Promise) or p.call.over]
+
+    def _listen(self, wanted: Sequence[Promise], least: int) -> None:
+        """Take in what is over, until at least so many of these are; raise what went wrong.
+
+        The last call of each copy is listened to as well: it fails if the copy has failed.
+        """
+        while True:
+            calls = [promise.call for promise in wanted if not promise.call.over]
+            enough = len(wanted) - len(calls) >= least
+            calls += [copy.open[-1] for copy in self._copies if copy.open]
+            by_done = {call.done: call for call in calls}
+            if not by_done:
+                return
+            over = self._over(list(by_done), 0.0 if enough else min(1.0, self._deadline))
+            errors: dict[Call | None, RayError] = {}
+            for done in over:
+                call, outcome = by_done[done], outcome_of(done)
+                if isinstance(outcome, RayError):
+                    errors[call] = outcome
+                elif not call.over:
+                    call.copy.settle(call)
+                    self._keeper.count(call.copy.made(outcome))
+                    self._missed = 0
+            if errors:
+                self._recover(errors)
+            elif enough:
+                return
+            elif not over:
+                self._watch()
+
+    def _over(self, dones: list[Any], patience: float) -> list[Any]:
+        """Which calls are over by then: at least one if any."""
+        over, more = ray.wait(dones, num_returns=1, timeout=patience, fetch_local=False)
+        if over and more:
+            over, _ = ray.wait(dones, num_returns=len(dones), timeout=0, fetch_local=False)
+        return list(over)
+
+    def _fetch(self, promises: list[Promise]) -> list[Any]:
+        """What copies that were just started answer; nothing is mended here."""
+        try:
+            values = ray.get([promise.ref for promise in promises], timeout=self._deadline)
+        except GetTimeoutError:
+            problem: BaseException = Late(self._who_is_late())
+        except RayError as error:
+            problem = self._behind(fault_in(error, self._names()))
+        else:
+            for promise in promises:
+                promise.call.copy.settle(promise.call)
+            return values
+        raise problem  # here, so that Ray's own error is not shown as its context
+
+    def _not_come(self) -> Late:
+        return Late(
+            f"What was made did not come to the driver within {self._deadline:g} s: the network is "
+            "slow, or a node is gone."
+        )
+
+    def settled(self, now: bool = False) -> None:
+        """The ring is between two rounds: keep what copies are, if it is time to."""
+        if self._restarts == 0:
+            return
+        if now:
+            self._keeper.abandon()
+        self._keeper.ask_if_due(self._copies)
+        if now:
+            self._listen(self._keeper.states, len(self._keeper.states))
+        states = self._keeper.states
+        if not states or not all(promise.call.over for promise in states):
+            return
+        refs = [promise.ref for promise in states]  # brought here, lest they are lost with a node
+        patience = self._deadline if now else 0
+        here, _ = ray.wait(refs, num_returns=len(refs), timeout=patience, fetch_local=True)
+        if len(here) == len(refs):
+            self._keeper.take(self.get(self._keeper.flags))
+
+    def close(self) -> None:
+        """Let copies free what they hold, then end them, and Ray if it was started here."""
+        copies, self._copies = [c for c in self._copies if c.actor is not None], []
+        self._keeper.abandon()
+        group, self._group = self._group, None
+        ours, self._ours = self._ours, False
+        if not ray.is_initialized():
+            return
+        closed: list[Any] = []
+        try:
+            if copies:
+                closing = [copy.actor.close.remote() for copy in copies]
+                closed, _ = ray.wait(closing, num_returns=len(closing), timeout=_GRACE)
+        finally:
+            for copy in copies:
+                ray.kill(copy.actor)
+            if group is not None:
+                remove_placement_group(group)
+            faults = [fault_of(ref, {}) for ref in closed]
+            if ours:
+                ray.shutdown()
+        for fault in faults:
+            if isinstance(fault, Elsewhere):  # the user's `close`; the dead have nothing to free
+                raise unpack(fault.packed)
+
+
+def _packed(task: Any, plan: Plan) -> list[tuple[bool, bytes]]:
+    """How each copy is made, with whether that needs jax: functions and classes by value."""
+    packed = []
+    for piece, (_, copies) in enumerate(plan.pieces):
+        for copy in range(copies):
+            make, args = recipe(task, plan, piece, copy)
+            try:
+                packed.append((make is not HostedLanes, cloudpickle.dumps((make, args))))
+            except Exception as error:
+                raise RondelError(
+                    f"{name_of(plan, piece, copy)} can't be sent to another process: {error}. An "
+                    "environment or algorithm must not hold open files, locks or the like; one "
+                    "that makes them itself, when it is made there, would work."
+                ) from error
+    return packed

@@ -1,0 +1,89 @@
+"""The driver's end of a copy in an actor of Ray."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any
+
+from rondel.execution.backends.actor import Turn, leaving
+from rondel.execution.backends.journal import Asked, Journal
+from rondel.execution.backends.ledger import Call, Promise
+
+
+class RayCopy:
+    """A copy in an actor."""
+
+    def __init__(self, backend: Any, place: tuple[int, int], name: str) -> None:
+        from rondel.execution.fragment import RESULTS
+
+        self.backend, self.place, self.name, self.results = backend, place, name, RESULTS
+        self.options: dict[str, Any] = {}  # what its actors ask of Ray
+        self.recipe = False, b""  # what they are told to be
+        self.journal = Journal(is_kept=False)
+        self.actor: Any = None
+        self.process, self.address, self.node = 0, "", ""  # once they are known
+        self.open: deque[Call] = deque()  # calls that are not known to be over
+        self.turn = Turn(0, 0)  # of the next call
+        self.busy_since = 0.0  # when it was last heard of, or asked after it had nothing to do
+        self._methods: dict[int, Any] = {}
+        self._made = 0  # bytes
+
+    @property
+    def id(self) -> str:
+        return str(self.actor._actor_id.hex())
+
+    def __str__(self) -> str:
+        if not self.node:
+            return self.name
+        return f"{self.name} (process {self.process} on {self.address})"
+
+    def be(self, actor: Any) -> None:
+        """From now on it is in this actor."""
+        self.actor, self.turn, self._methods, self._made = actor, Turn(0, 0), {}, 0
+        self.process, self.address, self.node = 0, "", ""
+
+    def made(self, so_far: int) -> int:
+        """How many bytes it has made since this was last asked, by what it has made so far."""
+        more, self._made = so_far - self._made, so_far
+        return more
+
+    def call(self, request: str, *args: Any) -> Any:
+        ready = (a if isinstance(a, Promise) else leaving(a) for a in args)
+        promises = self.ask(request, *ready)
+        return promises[0] if len(promises) == 1 else tuple(promises)
+
+    def ask(self, request: str, *args: Any) -> list[Promise]:
+        """The same, with arguments that may leave this process as they are."""
+        promises = [Promise() for _ in range(self.results.get(request, 1))]
+        self.send(Asked(request, args, promises))
+        return promises
+
+    def send(self, asked: Asked) -> Call:
+        """Ask the actor; what it will answer is what was promised."""
+        promises = asked.promises
+        if promises is None:  # it was answered before; whoever still needs that gets it from here
+            lost = self.backend.is_gone(self)
+            promises = [made() or Promise() if lost else Promise() for made in asked.made]
+            promises = promises or [Promise()]
+        n = len(promises)
+        if n not in self._methods:
+            self._methods[n] = self.actor.do.options(num_returns=n + 1)
+        sent = (a.ref if isinstance(a, Promise) else a for a in asked.args)
+        call = Call(self, asked, self.turn.number, self.backend.next_order())
+        call.done, *refs = self._methods[n].remote(asked.request, n, self.turn, *sent)
+        self.turn = self.turn._replace(number=self.turn.number + 1)
+        for promise, ref in zip(promises, refs, strict=True):
+            promise.call, promise.ref = call, ref
+        if not self.open:
+            self.busy_since = time.monotonic()
+        self.open.append(call)
+        return call
+
+    def settle(self, call: Call) -> None:
+        """A call is over, and so are those before it: a copy answers in order."""
+        self.busy_since = time.monotonic()
+        while not call.over:
+            earlier = self.open.popleft()
+            earlier.over = True
+            self.journal.note(earlier.asked)

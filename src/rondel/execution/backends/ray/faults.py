@@ -1,0 +1,64 @@
+"""What went wrong, on its way to the driver."""
+
+# mypy: disallow-untyped-calls=False
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import ray
+from ray.exceptions import ActorDiedError, RayError, RayTaskError
+
+from rondel.execution.backend import Lost
+from rondel.execution.backends.failure import Elsewhere
+
+
+class Died(Lost):
+    """An actor is gone."""
+
+    def __init__(self, words: str, actor: str) -> None:
+        super().__init__(words)
+        self.actor = actor  # its id
+
+
+class Missed(Lost):
+    """A copy could not be asked, because of what became of another."""
+
+
+def fault_in(error: RayError, names: Mapping[str, str]) -> Elsewhere | Lost:
+    """What is behind an error of Ray's; `names` are what people call the actors, by id."""
+    cause: Any = error
+    while isinstance(cause, RayTaskError):
+        cause = cause.cause
+    if isinstance(cause, Elsewhere):
+        return cause
+    if isinstance(cause, ActorDiedError) and cause.actor_id in names:
+        return Died(f"{names[cause.actor_id]} died: {_reason(str(cause))}", cause.actor_id)
+    return Missed(f"Ray failed: {cause}")
+
+
+def _reason(text: str) -> str:
+    """The part of Ray's page about a dead actor that says why."""
+    because = re.search(r"The actor is dead because (.*)", text, re.DOTALL)
+    said = (because[1] if because else text).partition("Some common causes include")[0].strip()
+    return re.sub(r"Worker exit type: \w+ Worker exit detail: ", "", said)
+
+
+def outcome_of(ref: Any) -> Any:
+    """What came of something that is over: its value, or a RayError."""
+    try:
+        return ray.get(ref)
+    except RayError as error:
+        return error
+
+
+def fault_of(ref: Any, names: Mapping[str, str]) -> Elsewhere | Lost | None:
+    """What is behind the failure of a call that is over, if it failed."""
+    outcome = outcome_of(ref)
+    return fault_in(outcome, names) if isinstance(outcome, RayError) else None
+
+
+def how_of(death: BaseException) -> str:
+    """What became of a copy, behind its name."""
+    return f"died: {str(death).partition(' died: ')[2] or death}".splitlines()[0].rstrip(".")

@@ -1,0 +1,38 @@
+"""Clusters of Ray: started here, or joined."""
+
+# mypy: disallow-untyped-calls=False
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from typing import Any
+
+import ray
+
+from rondel.errors import RondelError
+from rondel.execution.backends.cluster import refuse_if_nobody_listens
+
+
+def start_here(**options: Any) -> None:
+    """Start a cluster on this machine, quietly."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    join("local", include_dashboard=False, **options)
+
+
+def join(address: str, **options: Any) -> None:
+    """Become a driver of the cluster at an address."""
+    refuse_if_nobody_listens(address)
+    # A failure reaches the driver once; what else it spoiled on its way need not be told.
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # JAX warns of forks: what Ray forks only execs
+            ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
+    except (ConnectionError, RuntimeError, ValueError, ImportError) as error:
+        if address == "local":
+            raise RondelError(f"Ray can't start here: {error}") from error
+        raise RondelError(
+            f"There is no Ray at {address}, or it wants a token that RAY_AUTH_TOKEN does not "
+            f"give: {error}"
+        ) from error

@@ -1,0 +1,206 @@
+"""What is done when an actor of Ray dies or hangs, or something is lost with its node."""
+
+# mypy: disallow-untyped-calls=False
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Mapping
+
+import ray
+from ray.exceptions import RayError
+
+from rondel.execution.backend import Late, Lost, units
+from rondel.execution.backends.actor import Turn
+from rondel.execution.backends.failure import Elsewhere, unpack
+from rondel.execution.backends.journal import TAKE_OVER, Asked, Redo, is_start
+from rondel.execution.backends.keeper import Keeper
+from rondel.execution.backends.ledger import Call, lost_with
+from rondel.execution.backends.ray.copy import RayCopy
+from rondel.execution.backends.ray.faults import (
+    Died,
+    Missed,
+    fault_in,
+    fault_of,
+    how_of,
+    outcome_of,
+)
+from rondel.execution.supervise import Death, Restart, Stop, decide
+from rondel.plan import Plan
+
+_MOURNING = 2.0  # seconds to learn from Ray who died, where a copy has only missed another
+_MISSES = 5  # times that what Ray lost is asked again, if nobody died
+_AT_START = 2  # restarts of a copy that has never done anything yet
+_AGAIN = 1 << 20  # episodes that begin after a death are others than any that began before
+_log = logging.getLogger("rondel")
+
+
+class Recovery:
+    """The copies of a run, and how those that are lost are made again."""
+
+    def __init__(self, deadline: float, restarts: int) -> None:
+        self._deadline, self._restarts = deadline, restarts
+        self._plan: Plan
+        self._redo: Redo
+        self._copies: list[RayCopy] = []
+        self._keeper = Keeper()
+        self._homeless: set[str] = set()  # names of copies whose node died with them
+        self._missed = 0  # times that something was lost and nobody had died, in a row
+
+    def _start(self, copies: list[RayCopy]) -> None:
+        """An actor for each copy."""
+        raise NotImplementedError
+
+    def is_gone(self, copy: RayCopy) -> bool:
+        """Did what a copy had made go with its node?"""
+        return copy.name in self._homeless
+
+    def _names(self) -> dict[str, str]:
+        return {copy.id: str(copy) for copy in self._copies if copy.actor is not None}
+
+    def _watch(self) -> None:
+        """Look for copies that have all that they need and don't answer in time."""
+        now = time.monotonic()
+        for copy in self._copies:
+            ready = copy.open and all(call.over for call in copy.open[0].inputs)
+            if not ready:
+                copy.busy_since = now
+            elif now - copy.busy_since > self._deadline:
+                if self._restarts == 0:
+                    raise Late(self._who_is_late())
+                how = f"answered nothing to `{copy.open[0].asked.request}` for {self._deadline:g} s"
+                self._revive({copy: how}, [], killed=False)
+                return
+
+    def _recover(self, errors: Mapping[Call | None, RayError]) -> None:
+        """Start those again who died; what was lost with them is asked again. Or raise."""
+        ids = {copy.id: copy for copy in self._copies}
+        dead: dict[RayCopy, str] = {}
+        told: list[BaseException] = []
+        for call, error in errors.items():
+            fault = fault_in(error, self._names())
+            if isinstance(fault, Missed):
+                told.append(fault)
+                continue
+            problem = self._behind(fault)
+            told.append(problem)
+            if not isinstance(problem, Lost | Late):
+                raise problem
+            if (who := getattr(problem, "actor", "")) in ids:
+                dead[ids[who]] = how_of(problem)
+            elif call is not None:
+                dead[call.copy] = how_of(problem)
+        if self._restarts == 0:
+            raise next((t for t in told if not isinstance(t, Missed)), self._behind(told[0]))
+        failed = [self._first_unanswered(call) for call in errors if call is not None]
+        if not dead:  # some have only missed others; who is it?
+            dead = {copy: how_of(death) for copy, death in self._find_dead()}
+        if dead:
+            self._revive(dead, failed, killed=True)
+        else:  # it was mended already
+            self._missed += 1
+            if self._missed > _MISSES:
+                raise Lost(f"Ray lost something again and again, although nobody died: {told[0]}")
+            self._ask_again(lost_with([], self._copies, failed))
+
+    def _first_unanswered(self, call: Call) -> Call:
+        """Of the calls that a copy was asked until this one, which failed, the first that did."""
+        for earlier in list(call.copy.open):
+            if isinstance(outcome_of(earlier.done), RayError):
+                return earlier
+            call.copy.settle(earlier)
+        return call
+
+    def _find_dead(self) -> list[tuple[RayCopy, Lost]]:
+        """Who has died, as far as Ray knows by now."""
+        names = self._names()
+        probes = {copy.actor.__ray_ready__.remote(): copy for copy in self._copies}
+        end = time.monotonic() + _MOURNING
+        while probes and (left := end - time.monotonic()) > 0:
+            over, _ = ray.wait(list(probes), num_returns=1, timeout=left, fetch_local=False)
+            for ref in over:
+                copy = probes.pop(ref)
+                if isinstance(death := fault_of(ref, names), Lost):
+                    return [(copy, death)]
+        return []
+
+    def _revive(self, dead: dict[RayCopy, str], failed: list[Call], killed: bool) -> None:
+        """Start copies again, and those that they have lines to, if that is decided."""
+        together: list[RayCopy] = []
+        for copy, how in dead.items():
+            mine = next(unit for unit in units(self._plan) if copy.place in unit)
+            unit = [c for c in self._copies if c.place in mine]
+            together += [c for c in unit if c not in together]
+            self._decide(copy, unit, how, killed)
+        lost = lost_with(together, self._copies, failed)
+        self._keeper.abandon()
+        while True:
+            alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+            self._homeless |= {copy.name for copy in together if copy.node not in alive}
+            for copy in together:
+                ray.kill(copy.actor)
+                copy.open.clear()
+            try:
+                self._start(together)
+                break
+            except (Lost, Late) as death:
+                ids = {copy.id: copy for copy in together}
+                copy = ids.get(getattr(death, "actor", ""), together[0])
+                self._decide(copy, together, how_of(death), killed)
+        for copy in together:
+            self._replay(copy)
+        self._ask_again(lost)
+        self._homeless.clear()
+
+    def _decide(self, copy: RayCopy, unit: list[RayCopy], how: str, killed: bool) -> None:
+        progress = any(member.journal.progress for member in unit)
+        copy.journal.deaths.append(Death(how, killed, "", progress))
+        began = any(member.journal.began for member in unit)
+        may = self._restarts if began else min(self._restarts, _AT_START)
+        match decide(copy.journal.deaths, may):
+            case Stop(reason):
+                raise Lost(f"{copy} {reason}")
+            case Restart(pause):
+                _log.warning("%s %s. It is started again.", copy, how)
+                time.sleep(pause)
+
+    def _replay(self, copy: RayCopy) -> None:
+        """Make a new copy what the old one was."""
+        journal = copy.journal
+        answered, journal.answered, journal.progress = journal.answered, [], False
+        if journal.base is not None:
+            again = _AGAIN + sum(len(c.journal.deaths) for c in self._copies)
+            copy.send(Asked(TAKE_OVER, (journal.base, again), None))
+        redo = self._redo.all(copy.place[0]) or self.is_gone(copy)
+        for asked in answered:
+            if redo or asked.request != "produce":
+                copy.send(asked)
+
+    def _ask_again(self, lost: list[Call]) -> None:
+        """Send once more what will not be answered, in the order in which it was sent."""
+        for call in lost:
+            copy = call.copy
+            if call in copy.open:  # the first of those that a living copy has not answered
+                copy.turn = Turn(copy.turn.epoch + 1, call.number)
+                copy.open = deque(c for c in copy.open if c not in lost)
+            if not is_start(call.asked):
+                copy.send(call.asked)
+
+    def _behind(self, fault: BaseException) -> BaseException:
+        """What to blame: where a copy only missed another one, what became of that."""
+        error = unpack(fault.packed) if isinstance(fault, Elsewhere) else fault
+        if isinstance(fault, Died) or not isinstance(error, Lost | Missed):
+            return error
+        dead = self._find_dead()
+        return dead[0][1] if dead else error
+
+    def _who_is_late(self) -> str:
+        """Those who have all that they need and still don't answer, not those who wait for them."""
+        first = [copy.open[0] for copy in self._copies if copy.open]
+        busy = [call for call in first if all(i.over for i in call.inputs)] or first
+        said = ", ".join(f"{call.copy} with `{call.asked.request}`" for call in busy)
+        return (
+            f"Nothing was heard for {self._deadline:g} s. Late: {said}. It hangs, or needs a "
+            "longer deadline."
+        )

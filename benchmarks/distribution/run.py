@@ -5,9 +5,9 @@
     python benchmarks/distribution/run.py sleepy --rllib PYTHON     with RLlib, in its own venv
 
 Tables: `sleepy` (an environment that sleeps 2 ms per step, 16 lanes a copy), `sleepy-eight` and
-`sleepy-one` (8 lanes, one lane a copy), `cartpole` (the cost of cutting), `wire` (one round trip). Ratios are what counts: the
-cores are shared and noisy. Speed is counted in steps after a few rounds, so that compilation is
-not in it.
+`sleepy-one` (8 lanes, one lane a copy), `cartpole` (the cost of cutting), `wire` (one round trip).
+Ratios are what counts: the cores are shared and noisy. Speed is counted in steps after a few
+rounds, so that compilation is not in it.
 """
 
 from __future__ import annotations

@@ -46,10 +46,7 @@ def go_on(folder, again):
 
 @pytest.mark.parametrize(
     "instant",
-    [
-        pytest.param(name, marks=() if name in ("saving", "end") else pytest.mark.long)
-        for name in INSTANTS
-    ],
+    [pytest.param(name, marks=() if name == "saving" else pytest.mark.long) for name in INSTANTS],
 )
 def test_a_killed_run_goes_on_as_if_nothing_had_been(tmp_path, peace, instant):
     folder = tmp_path / "run"
@@ -61,6 +58,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(tmp_path, peace, instant):
     assert (without_clock(result), remains(folder)) == peace
 
 
+@pytest.mark.long
 def test_a_run_on_processes_leaves_none_and_goes_on(tmp_path):
     calm, folder = tmp_path / "calm", tmp_path / "run"
     result, said = end(train(calm, *CUT))

@@ -66,7 +66,7 @@ def kill_one(runner: Any) -> None:
     ("name", "plan", "disturb"),
     [
         ("toy", "actor*2 | learner", kill_all),
-        ("toy", "env*2 | policy+learner", kill_one),
+        pytest.param("toy", "env*2 | policy+learner", kill_one, marks=pytest.mark.long),
         pytest.param("dqn", "actor | memory | gradient+update", kill_all, marks=pytest.mark.long),
         pytest.param("ppo", "actor*2 | learner", kill_one, marks=pytest.mark.long),
     ],
@@ -91,6 +91,7 @@ def test_a_node_is_lost_and_another_joins(cluster: Any) -> None:
     assert_undisturbed(got, "toy", "actor*2 | learner")
 
 
+@pytest.mark.long
 def test_without_restarts_a_death_ends_the_run(cluster: Any) -> None:
     cluster.add_node(num_cpus=2)
     with pytest.raises(Lost, match=r"actor 1 of 2 \(process \d+ on .*\) died"):

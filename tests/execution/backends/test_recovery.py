@@ -49,11 +49,12 @@ def disturbed(backend: Any, name: str, plan: str, lag: int, env: Any) -> Any:
 
 CASES = (
     ("toy", "actor*2 | learner", 2),
-    ("dqn", "actor*2 | memory*2 | gradient+update", 0),
-    ("dqn", "env*4 | policy+learner", 0),
+    ("toy", "env*2 | policy+learner", 0),
     *(
         pytest.param(*case, marks=pytest.mark.long)
         for case in (
+            ("dqn", "actor*2 | memory*2 | gradient+update", 0),
+            ("dqn", "env*4 | policy+learner", 0),
             ("toy", "all", 0),
             ("toy", "actor+memory+gradient*2 | update", 0),
             ("ppo", "all*2", 0),
@@ -130,8 +131,18 @@ class Once:
 PLANS = ("actor*2 | learner", "env*2 | policy | learner")
 
 
-@pytest.mark.parametrize("plan", PLANS)
-@pytest.mark.parametrize("do", [kill, hang, stop])
+@pytest.mark.parametrize(
+    ("plan", "do"),
+    [
+        (PLANS[1], kill),
+        (PLANS[0], hang),
+        (PLANS[0], stop),
+        *(
+            pytest.param(*case, marks=pytest.mark.long)
+            for case in ((PLANS[0], kill), (PLANS[1], hang), (PLANS[1], stop))
+        ),
+    ],
+)
 def test_an_environment_that_fails_once(
     plan: str, do: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,13 +152,14 @@ def test_an_environment_that_fails_once(
     assert (tmp_path / "done").exists()
 
 
-@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("plan", [PLANS[0], pytest.param(PLANS[1], marks=pytest.mark.long)])
 def test_an_environment_that_always_fails_at_one_action(plan: str) -> None:
     said = r"\(process \d+\) was killed by SIGSEGV in step\(\[0.*\]\), for the third time in a row"
     with pytest.raises(Lost, match=said):
         tiny.run(Processes(restarts=20), plan, tiny.task(crash_always))
 
 
+@pytest.mark.long
 def test_a_copy_that_dies_before_it_ever_did_anything_is_soon_given_up() -> None:
     with pytest.raises(Lost, match="was killed by SIGKILL, and was started again 2 times without"):
         tiny.run(Processes(restarts=20), "env*2 | policy | learner", tiny.task(kill_at_once))

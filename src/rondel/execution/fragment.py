@@ -250,8 +250,8 @@ class Fragment:
             parts["learner"] = self.learner
         if "policy" in self.stages:
             parts |= {"lanes": self.lanes, "step": self.step, "made": tuple(self._made)}
-        if "env" in self.stages and not self.links and keeps_state(self.task.env):
-            parts["env"] = self.env
+        if "policy" in self.stages and keeps_state(self.task.env) and (not names or "env" in names):
+            parts["env"] = self._driven() if self.links else self.env
         if "memory" in self.stages:
             parts["memory"] = self.memory
         return {k: without_keys(v) for k, v in parts.items() if not names or k in names}
@@ -260,6 +260,8 @@ class Fragment:
         """Go on from what `snapshot` once gave, or from some of it."""
         made = parts.pop("made", ())
         self._made = deque(made if "memory" in self.stages else ())
+        if self.links and "env" in parts:
+            self._set_driven(parts.pop("env"))
         for name, tree in parts.items():
             setattr(self, name, with_keys(getattr(self, name), jax.tree.map(jnp.array, tree)))
 
@@ -268,16 +270,10 @@ class Fragment:
         parts = self.snapshot()
         if sum(x.nbytes for x in jax.tree.leaves(parts)) > most_bytes:
             return False, {}
-        if self.links and keeps_state(self.task.env):
-            driven = [group for phase in self.phases for group in phase]
-            for group in driven:
-                self.links[group.env].ask("state", group.first_lane, None)
-            parts["driven"] = [self.links[group.env].take(group.first_lane) for group in driven]
         return True, parts
 
     def take_over(self, parts: dict[str, Tree], again: int) -> None:
         """Be what `keep` once gave. Environments that have no state begin new episodes."""
-        driven = parts.pop("driven", ())
         if "policy" in self.stages:
             self.begin(again)
             if not keeps_state(self.task.env):
@@ -285,9 +281,22 @@ class Fragment:
         self.restore(parts)
         if "policy" in self.stages and not keeps_state(self.task.env):
             self._forget_tail()
-        groups = [group for phase in self.phases for group in phase] if driven else ()
-        for group, state in zip(groups, driven, strict=True):
-            self.links[group.env].ask("set_state", group.first_lane, state)
+
+    def _driven(self) -> Tree:
+        """The states of environments elsewhere, lane by lane."""
+        groups = [group for phase in self.phases for group in phase]
+        for group in groups:
+            self.links[group.env].ask("state", group.first_lane, None)
+        return joined([self.links[group.env].take(group.first_lane) for group in groups])
+
+    def _set_driven(self, states: Tree) -> None:
+        """Put environments elsewhere back to what `_driven` once gave."""
+        groups = [group for phase in self.phases for group in phase]
+        first = groups[0].first_lane
+        for group in groups:
+            here = slice(group.first_lane - first, group.first_lane - first + group.lanes)
+            mine = jax.tree.map(lambda x, here=here: np.asarray(x)[here], states)
+            self.links[group.env].ask("set_state", group.first_lane, mine)
         for group in groups:
             self.links[group.env].take(group.first_lane)
 

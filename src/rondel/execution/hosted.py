@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from rondel.execution.blackbox import Recorder
 from rondel.execution.layout import Group
 from rondel.execution.seeds import Purpose, lane_seeds
-from rondel.types import HostEnv, HostWorld, Step, Tree
+from rondel.types import HostEnv, HostWorld, Step
 
 
 class Link(Protocol):
@@ -68,10 +68,6 @@ class HostedLanes:
         for env in self._envs.values():
             if hasattr(env, "at"):
                 env.at = recorder.lane
-
-    def snapshot(self) -> dict[str, Tree]:
-        """Nothing: what these environments are can't be kept."""
-        return {}
 
     def close(self) -> None:
         """Free what the environments hold."""

@@ -13,7 +13,7 @@ from rondel.execution.backend import Backend
 from rondel.execution.backends.inline import Inline
 from rondel.execution.episodes import Recent
 from rondel.execution.fragment import joined, taken
-from rondel.execution.layout import Group, Share, groups
+from rondel.execution.layout import Share
 from rondel.execution.task import Task, keeps_state, without_keys
 from rondel.plan import STAGES, Plan, parse
 from rondel.types import Env, Tree
@@ -78,10 +78,6 @@ class Ring:
         parts = self.backend.get([copy.call("snapshot", *ask) for copy in self.policy])
         tree = {"learner": self.learner(), "recent": self.recent}
         tree |= {name: joined([part[name] for part in parts]) for name in ask if name in parts[0]}
-        if kept and self.env is not self.policy:
-            states = self.backend.get([copy.call("snapshot") for copy in self.env])
-            by_lane = {lane: state for part in states for lane, state in part["env"].items()}
-            tree["env"] = joined([by_lane[lane] for lane in sorted(by_lane)])
         return tree | {"pending": self._in_flight(tree.pop("made", ()))}
 
     def _in_flight(self, kept: tuple[Tree, ...]) -> list[Made]:
@@ -114,18 +110,13 @@ class Ring:
         for copy, part in zip(self.memory, shards_of(memory, len(self.memory)), strict=True):
             asked.append(copy.call("restore", {"memory": part}))
         names = ("lanes", "step", "env") if kept else ("lanes",)
-        lanes = {name: tree[name] for name in names if self.env is self.policy or name != "env"}
+        lanes = {name: tree[name] for name in names}
         made = tuple(made.items for made in flying) if home else ()
         for i, copy in enumerate(self.policy):
             mine = taken(Share(i, len(self.policy)), (lanes | {"made": made},))
             asked.append(copy.call("restore", mine))
             if not kept:
                 asked.append(copy.call("begin_again", round))
-        if kept and self.env is not self.policy:
-            for i, copy in enumerate(self.env):
-                mine = groups(self.plan, self.task.lanes, self.task.block, i)
-                states = {g.first_lane: _lanes_of(tree["env"], g) for g in mine}
-                asked.append(copy.call("restore", {"env": states}))
         self.backend.get(asked)
         self.pending = deque(self._parts(made, home) for made in flying)
         self.weights = self.update[0].call("acting")
@@ -158,8 +149,3 @@ class Ring:
 def shards_of(memory: Tree, copies: int) -> tuple[Tree, ...]:
     """What `Ring.stored` gave, shard by shard."""
     return (memory,) if copies == 1 else tuple(memory)
-
-
-def _lanes_of(tree: Tree, group: Group) -> Tree:
-    end = group.first_lane + group.lanes
-    return jax.tree.map(lambda x: x[group.first_lane : end], tree)

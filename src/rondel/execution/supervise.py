@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 _SAME = 3  # deaths at one action, with nothing done in between, that are no accident
 _SAME_EVER = 10  # deaths at one action, whatever was done in between
+AT_START = 2  # restarts of a copy that has never done anything yet
+AGAIN = 1 << 20  # episodes that begin after a death are others than any that began before
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0  # seconds
 
 

@@ -58,17 +58,6 @@ class TracedLanes:
         kept = jax.tree.map(jnp.array, state)
         self._states[first_lane] = with_keys(self._states[first_lane], kept)
 
-    def snapshot(self) -> dict[str, Tree]:
-        """The state of every group, in one piece each, by first lane, if it can be kept."""
-        if not self._env.pure:
-            return {}
-        return {"env": {lane: without_keys(state) for lane, state in self._states.items()}}
-
-    def restore(self, parts: dict[str, Tree]) -> None:
-        """Go on from what `snapshot` once gave."""
-        states = {lane: jax.tree.map(jnp.array, s) for lane, s in parts["env"].items()}
-        self._states = {lane: with_keys(self._states[lane], s) for lane, s in states.items()}
-
     def _free(self, first_lane: int) -> None:
         state = self._states.pop(first_lane, None)
         if state is not None and self._env.close is not None:

@@ -34,6 +34,14 @@ class InlineCopy:
         """The same, for a step."""
         return self.call("step", *args)
 
+    def state(self, *args: Any) -> Any:
+        """What some of its lanes are."""
+        return self.call("state", *args)
+
+    def set_state(self, *args: Any) -> Any:
+        """Put them back to what they were."""
+        return self.call("set_state", *args)
+
 
 class Inline:
     """The backend that is a plain loop.

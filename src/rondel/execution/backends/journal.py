@@ -15,6 +15,7 @@ from rondel.execution.task import keeps_state
 from rondel.plan import Plan
 
 _READS = ("snapshot", "acting", "learning", "keep")  # requests that change nothing
+_MADE = ("acting", "learning")  # those of them that others are given
 TAKE_OVER = "take_over"
 _STARTS = ("make", "listen", "connect", TAKE_OVER)  # and a recipe
 
@@ -31,8 +32,9 @@ class Asked(NamedTuple):
 class Journal:
     """What one copy was asked since its state was last kept."""
 
-    def __init__(self, is_kept: bool) -> None:
+    def __init__(self, is_kept: bool, reads: bool = False) -> None:
         self.is_kept = is_kept  # an environment's state is kept by the policy that drives it
+        self._reads = reads  # what was read out of it may be lost with its node
         self.base: Any = None  # the promise of the state that was last kept, if any
         self.answered: list[Asked] = []  # since then
         self.unsent: deque[Asked] = deque()
@@ -55,12 +57,14 @@ class Journal:
             self._mark = len(self.answered)
         if asked.promises is not None and not is_start(asked):
             self.began = self.progress = True
-        if self.is_kept and self.protected and asked.request not in _READS and not is_start(asked):
+        logged = asked.request not in _READS or (self._reads and asked.request in _MADE)
+        if self.is_kept and self.protected and logged and not is_start(asked):
             made = asked.made if asked.promises is None else tuple(map(ref, asked.promises))
             self.answered.append(asked._replace(promises=None, made=made))
 
     def kept(self, state: Any) -> None:
         """Its state is kept now: what came before can be forgotten."""
+        assert self._mark is not None
         self.base = state
         del self.answered[: self._mark]
         self._mark = None
@@ -69,15 +73,36 @@ class Journal:
         """Its state can't be kept, so neither is what it was asked."""
         self.protected, self.base, self.answered = False, None, []
 
-    def begin_again(self, first: list[Asked], redo: bool) -> None:
-        """Line up all that a new copy must be asked: `first`, then what the old one was.
+    def begin_again(self, recipe: bytes, again: int, redo: Redo, piece: int) -> None:
+        """Line up all that a new copy must be asked: what it is, then what the old one was asked.
 
-        Without `redo` rounds that it has handed over are not made again.
+        Episodes that begin anew are others for each number `again`.
         """
-        again = [asked for asked in self.answered if redo or asked.request != "produce"]
-        others = [asked for asked in (*self.sent.values(), *self.unsent) if not is_start(asked)]
-        self.unsent = deque([*first, *again, *others])
+        open_ = [*self.sent.values(), *self.unsent]
+        waited = [asked.promises for asked in open_ if asked.request == recipe]
+        first = [Asked(recipe, (), waited[0] if waited else None)]
+        if self.base is not None:
+            first.append(Asked(TAKE_OVER, (self.base, again), None))
+        others = [asked for asked in open_ if not is_start(asked)]
+        self.unsent = deque([*first, *self.replay(again, redo, piece), *others])
         self.answered, self.sent, self._mark, self.progress = [], {}, None, False
+
+    def replay(self, again: int, redo: Redo, piece: int, gone: bool = False) -> list[Asked]:
+        """What a new copy must be asked again of what was answered.
+
+        Rounds of host environments can't be had again, and are only made where memory needs them;
+        or if they, and what was only read, are `gone` with a node.
+        """
+        wanted = []
+        for asked in self.answered:
+            if asked.request in _READS and not (gone and any(made() for made in asked.made)):
+                continue
+            if asked.request == "produce" and not (gone or redo.all(piece)):
+                continue
+            if asked.request == "begin" and not redo.exact:
+                asked = asked._replace(args=(again,))
+            wanted.append(asked)
+        return wanted
 
 
 def is_start(asked: Asked) -> bool:
@@ -90,8 +115,8 @@ class Redo:
 
     def __init__(self, plan: Plan, task: Any) -> None:
         self._plan = plan
-        self._exact = task is None or keeps_state(task.env)
+        self.exact = task is None or keeps_state(task.env)
 
     def all(self, piece: int) -> bool:
         """Rounds of host environments can't be had again: only what memory here needs is made."""
-        return self._exact or "memory" in self._plan.pieces[piece].stages
+        return self.exact or "memory" in self._plan.pieces[piece].stages

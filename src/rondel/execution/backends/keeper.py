@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from rondel.execution.backends.journal import Journal
-from rondel.execution.supervise import Keeping, is_due
+from rondel.execution.supervise import MOST_BYTES, Keeping, is_due
 
 _MOST_STATE = 2 * 2**30  # bytes of a copy's state: more is not kept twice
 
@@ -20,6 +20,8 @@ class Keeper:
     def __init__(self) -> None:
         self._last = time.monotonic()
         self._bytes, self._cost = 0, 0.0
+        self._before = 0  # of these bytes, those that came before the states were asked for
+        self._deaths = 0
         self._asking: list[tuple[Journal, Any, Any]] = []
 
     @property
@@ -45,24 +47,33 @@ class Keeper:
         since = time.monotonic() - self._last
         if self._asking or not is_due(Keeping(self._bytes, since, self._cost)):
             return
-        self._cost = 0.0
-        self._asking = [
+        self._cost, self._before, deaths = 0.0, self._bytes, self._deaths
+        asking = [
             (copy.journal, *copy.call("keep", _MOST_STATE))
             for copy in copies
             if copy.journal.protected and copy.journal.is_kept
         ]
+        if deaths == self._deaths:  # else someone died of being asked
+            self._asking = asking
 
     def take(self, flags: list[Any]) -> None:
         """All are there: forget what came before them; a copy without one is not protected."""
+        if len(flags) != len(self._asking):
+            return  # someone died meanwhile
         for (journal, _, state), flag in zip(self._asking, flags, strict=True):
             if flag:
                 journal.kept(state)
             else:
                 journal.give_up()
         self._asking = []
-        self._bytes, self._last = 0, time.monotonic()
+        self._bytes, self._last = self._bytes - self._before, time.monotonic()
 
     def abandon(self) -> None:
         """Someone died: what is on its way no longer fits together. Ask again at once."""
         self._asking = []
+        self._deaths += 1
         self._last, self._cost = 0.0, 0.0
+
+    def is_full(self) -> bool:
+        """Are there more messages than may be kept? Then it is no time to go on without."""
+        return self._bytes >= 2 * MOST_BYTES

@@ -26,14 +26,14 @@ from rondel.execution import blackbox
 from rondel.execution.backend import Copy, Late, Lost, drives, envs_of, name_of, recipe, units
 from rondel.execution.backends.channel import Channel, Gone, pair
 from rondel.execution.backends.failure import unpack
-from rondel.execution.backends.journal import TAKE_OVER, Asked, Journal, Redo
+from rondel.execution.backends.journal import Asked, Journal, Redo
 from rondel.execution.backends.keeper import Keeper
 from rondel.execution.backends.shared import Arena, Message, Place, View, decode, encode
 from rondel.execution.backends.spawner import NobodyStarts, Spawner
 from rondel.execution.backends.worker import Answer, At, Call, Start
 from rondel.execution.fragment import RESULTS
 from rondel.execution.hosted import HostedLanes
-from rondel.execution.supervise import Death, Restart, Stop, decide
+from rondel.execution.supervise import AGAIN, AT_START, Death, Restart, Stop, decide
 from rondel.execution.task import on_host, to_device
 from rondel.plan import Plan
 
@@ -43,8 +43,6 @@ _GRACE = 5.0  # seconds that copies have to end by themselves
 _STOPPED = 5.0  # seconds after which a process that someone stopped counts as hung
 _ELSEWHERE = 10.0  # seconds between two looks that are too many to judge by
 _ATTEMPTS = 5  # to start a process, while those that start them are killed
-_AT_START = 2  # restarts of a copy that has never done anything yet
-_AGAIN = 1 << 20  # episodes that begin after a death are others than any that began before
 _LIGHT = ("rondel.execution.backends.worker", "rondel.execution.hosted", "rondel.envs.gym.lanes")
 _HEAVY = ("optax", "rondel.execution.traced", "rondel.execution.fragment", *_LIGHT)
 _SETTINGS = (
@@ -73,11 +71,8 @@ class Promise:
         self.owner.live.update(place for place in message.places if place[1])
 
     def __del__(self) -> None:
-        if self.message is not None:
-            for place in self.message.places:
-                if place[1]:
-                    self.owner.live.pop(place[0], None)
-                    self.owner.done_with.append(place)
+        if self.message is not None:  # perhaps in another thread, by a collection of garbage
+            self.owner.dropped.append(self.message.places)
 
 
 class ProcessCopy:
@@ -89,7 +84,8 @@ class ProcessCopy:
         self.recipe = b""  # what the process is told to be
         self.journal = Journal(is_kept=False)
         self.live: dict[int, int] = {}  # places of its arena that are promised: offset and bytes
-        self.done_with: deque[Place] = deque()  # of its arena: it is told with the next call
+        self.dropped: deque[tuple[Place, ...]] = deque()  # of promises that nobody has any more
+        self.done_with: list[Place] = []  # of its arena: it is told with the next call
         self.lent: dict[int, list[Place]] = {}  # of the driver's arena, by the call that reads it
         self.page = mmap.mmap(-1, blackbox.SIZE)
         self.channel: Channel
@@ -102,6 +98,14 @@ class ProcessCopy:
     @property
     def full_name(self) -> str:
         return f"{self.name} (process {self.pid})"
+
+    def drain(self) -> None:
+        """Take note of what nobody reads any more."""
+        for _ in range(len(self.dropped)):
+            for place in self.dropped.popleft():
+                if place[1]:
+                    del self.live[place[0]]
+                    self.done_with.append(place)
 
     def call(self, request: Any, *args: Any) -> Any:
         self._backend.raise_if_over()
@@ -132,6 +136,7 @@ class Processes:
         self._number = 0
         self._over: BaseException | None = None  # what ended it
         self._looked = 0.0  # when the watchdog last did
+        self._restarted = 0  # times that copies were started again
         self._keeper = Keeper()
 
     def __del__(self) -> None:
@@ -211,7 +216,6 @@ class Processes:
                 start = copy.start._replace(
                     links=tuple((e, *numbers[e]) for _, e in links),
                     driven=len(driven),
-                    live=tuple(copy.live.items()),
                 )
                 ends = [lines[at][0] for at in links] + [lines[at][1] for at in driven]
                 self._spawn(copy, start, [end.fileno() for end in ends])
@@ -234,7 +238,9 @@ class Processes:
         self._by_fd[copy.channel.fileno()] = copy
         self._poll.register(copy.channel.fileno(), select.POLLIN)
         copy.spawner = self._spawner(copy.make)
-        copy.done_with.clear()
+        copy.drain()
+        copy.done_with = []
+        start = start._replace(live=tuple(copy.live.items()))
         with closing(theirs), ExitStack() as passed_on:
             passed_on.callback(os.close, page)
             fds = [theirs.fileno(), *self._fds, page, *lines]
@@ -255,8 +261,8 @@ class Processes:
                 return
             args = tuple(self._write(x) for x in asked.args)
             lent = [p for a in args if type(a) is At and a.owner == 0 for p in a.message.places]
-            # promises may be let go of in another thread meanwhile, by a collection of garbage
-            done_with = [copy.done_with.popleft() for _ in range(len(copy.done_with))]
+            copy.drain()
+            done_with, copy.done_with = copy.done_with, []
             if not sent:
                 copy.busy_since = time.monotonic()
             self._number += 1
@@ -346,6 +352,7 @@ class Processes:
         """The ring is between two rounds: keep what copies are, if it is time to."""
         if self._restarts == 0:
             return
+        now = now or self._keeper.is_full()
         if now:
             self._keeper.abandon()
         self._keeper.ask_if_due(self._copies)
@@ -392,7 +399,8 @@ class Processes:
                 if fd == copy.channel.fileno():
                     continue
                 try:
-                    self._hear(self._by_fd[fd], self._by_fd[fd].channel.receive(0.0))
+                    if not self._hear(self._by_fd[fd], self._by_fd[fd].channel.receive(0.0)):
+                        return
                 except Gone:
                     self._mourn(self._by_fd[fd])
                     return
@@ -414,36 +422,34 @@ class Processes:
         progress = any(member.journal.progress for member in unit)
         journal.deaths.append(Death(how, killed, action, progress))
         began = any(member.journal.began for member in unit)
-        may = self._restarts if began else min(self._restarts, _AT_START)
-        may = may if journal.protected else 0
+        may = self._restarts if began else min(self._restarts, AT_START)
+        may = may if all(member.journal.protected for member in unit) else 0
         match decide(journal.deaths, may):
             case Stop(reason):
-                self._end(Lost(f"{copy.full_name} {reason}{self._why_not(journal)}"))
+                self._end(Lost(f"{copy.full_name} {reason}{self._why_not(unit)}"))
             case Restart(pause):
                 _log.warning("%s %s. It is started again.", copy.full_name, how)
                 time.sleep(pause)
-        # an interrupt now would leave copies half started
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        self._restarted += 1
         try:
             self._keeper.abandon()
             for member in unit:
                 self._bury(member)
             for member in unit:
-                first = [Asked(member.recipe, (), None)]
-                if member.journal.base is not None:
-                    again = _AGAIN + len(journal.deaths)
-                    first.append(Asked(TAKE_OVER, (member.journal.base, again), None))
-                member.journal.begin_again(first, self._redo.all(member.piece))
+                again = AGAIN + self._restarted
+                member.journal.begin_again(member.recipe, again, self._redo, member.piece)
             self._start(unit)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        except BaseException as error:  # an interrupt, perhaps: copies are half started
+            self._over = error
+            raise
         for member in unit:
             self.send_ready(member)
 
-    def _why_not(self, journal: Journal) -> str:
-        if self._restarts and not journal.protected:
-            return " What it held was too large to be kept beside it: resume from a checkpoint."
-        return ""
+    def _why_not(self, unit: list[ProcessCopy]) -> str:
+        large = [member.name for member in unit if not member.journal.protected]
+        if not self._restarts or not large:
+            return ""
+        return f" What {large[0]} held was too large to be kept twice: resume from a checkpoint."
 
     def _unit_of(self, copy: ProcessCopy) -> list[ProcessCopy]:
         mine = next(u for u in units(self._plan) if (copy.piece, copy.copy) in u)

@@ -69,6 +69,10 @@ def main(fds: Sequence[int], payload: bytes) -> None:
     driver = Channel.from_fd(next(ends), "the driver")
     arenas = [next(ends) for _ in range(start.arenas)]
     views = [View(fd) for fd in arenas]
+    try:
+        first = driver.receive()  # before it touches its arena: another may be started in its place
+    except Gone:
+        return
     worker = _Worker(start, driver, Arena(arenas[start.me], start.live), views)
     worker.recorder = Recorder(next(ends))
     links = {
@@ -78,7 +82,7 @@ def main(fds: Sequence[int], payload: bytes) -> None:
         for env, arena, name in start.links
     }
     driven = [Channel.from_fd(fd, "a policy") for fd in ends]
-    worker.serve(links, driven)
+    worker.serve(first, links, driven)
 
 
 def _step(view: View, step: Message | Step) -> Step:
@@ -93,13 +97,16 @@ class _Worker:
         self.recorder: Recorder | None = None
         self.failure: bytes | None = None  # after which there is nothing but this
 
-    def serve(self, links: dict[int, Any], driven: list[Channel]) -> None:
+    def serve(self, first: Call | None, links: dict[int, Any], driven: list[Channel]) -> None:
         """Answer calls and questions as they come."""
         questions = {channel.fileno(): Questions(channel, self.arena) for channel in driven}
         events = select.poll()
         for fd in (self.driver.fileno(), *questions):
             events.register(fd, select.POLLIN)
         try:
+            if first is None:
+                return
+            self._answer(first, links)
             while True:
                 for fd, _ in events.poll() if questions else [(self.driver.fileno(), 0)]:
                     if fd != self.driver.fileno():

@@ -126,7 +126,7 @@ class Ray(Recovery):
                 own = {k: v for k, v in bundle.items() if k not in ("CPU", "GPU", "memory")}
                 copy = RayCopy(self, (piece, i), name_of(plan, piece, i))
                 copy.recipe = next(packed)
-                copy.journal = Journal(is_kept=self._restarts > 0 and not driven)
+                copy.journal = Journal(is_kept=self._restarts > 0 and not driven, reads=True)
                 copy.options = {
                     "num_cpus": bundle.get("CPU", 0),
                     "num_gpus": bundle.get("GPU", 0),
@@ -259,6 +259,7 @@ class Ray(Recovery):
         """The ring is between two rounds: keep what copies are, if it is time to."""
         if self._restarts == 0:
             return
+        now = now or self._keeper.is_full()
         if now:
             self._keeper.abandon()
         self._keeper.ask_if_due(self._copies)
@@ -270,8 +271,14 @@ class Ray(Recovery):
         refs = [promise.ref for promise in states]  # brought here, lest they are lost with a node
         patience = self._deadline if now else 0
         here, _ = ray.wait(refs, num_returns=len(refs), timeout=patience, fetch_local=True)
-        if len(here) == len(refs):
-            self._keeper.take(self.get(self._keeper.flags))
+        if len(here) < len(refs):
+            return
+        flags = self.get(self._keeper.flags)
+        me = ray.get_runtime_context().get_node_id()
+        for state in states:
+            if state.call.copy.node != me:  # a copy that Ray may not throw away
+                state.ref = ray.put(ray.get(state.ref))
+        self._keeper.take(flags)
 
     def close(self) -> None:
         """Let copies free what they hold, then end them, and Ray if it was started here."""

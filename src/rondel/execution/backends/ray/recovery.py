@@ -7,6 +7,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Mapping
+from typing import Any
 
 import ray
 from ray.exceptions import RayError
@@ -26,13 +27,11 @@ from rondel.execution.backends.ray.faults import (
     how_of,
     outcome_of,
 )
-from rondel.execution.supervise import Death, Restart, Stop, decide
+from rondel.execution.supervise import AGAIN, AT_START, Death, Restart, Stop, decide
 from rondel.plan import Plan
 
 _MOURNING = 2.0  # seconds to learn from Ray who died, where a copy has only missed another
 _MISSES = 5  # times that what Ray lost is asked again, if nobody died
-_AT_START = 2  # restarts of a copy that has never done anything yet
-_AGAIN = 1 << 20  # episodes that begin after a death are others than any that began before
 _log = logging.getLogger("rondel")
 
 
@@ -47,6 +46,7 @@ class Recovery:
         self._keeper = Keeper()
         self._homeless: set[str] = set()  # names of copies whose node died with them
         self._missed = 0  # times that something was lost and nobody had died, in a row
+        self._restarted = 0  # times that copies were started again
 
     def _start(self, copies: list[RayCopy]) -> None:
         """An actor for each copy."""
@@ -63,6 +63,7 @@ class Recovery:
         """Look for copies that have all that they need and don't answer in time."""
         now = time.monotonic()
         for copy in self._copies:
+            self._settle_answered(copy)
             ready = copy.open and all(call.over for call in copy.open[0].inputs)
             if not ready:
                 copy.busy_since = now
@@ -106,11 +107,21 @@ class Recovery:
 
     def _first_unanswered(self, call: Call) -> Call:
         """Of the calls that a copy was asked until this one, which failed, the first that did."""
-        for earlier in list(call.copy.open):
-            if isinstance(outcome_of(earlier.done), RayError):
+        self._settle_answered(call.copy)
+        dones = [earlier.done for earlier in call.copy.open]
+        over = _over(dones)
+        for earlier in call.copy.open:
+            if earlier.done in over and isinstance(outcome_of(earlier.done), RayError):
                 return earlier
-            call.copy.settle(earlier)
         return call
+
+    def _settle_answered(self, copy: RayCopy) -> None:
+        """Take note of what a copy has answered by now."""
+        over = _over([call.done for call in copy.open])
+        for call in list(copy.open):
+            if call.done not in over or isinstance(outcome_of(call.done), RayError):
+                return
+            copy.settle(call)
 
     def _find_dead(self) -> list[tuple[RayCopy, Lost]]:
         """Who has died, as far as Ray knows by now."""
@@ -133,13 +144,19 @@ class Recovery:
             unit = [c for c in self._copies if c.place in mine]
             together += [c for c in unit if c not in together]
             self._decide(copy, unit, how, killed)
-        lost = lost_with(together, self._copies, failed)
         self._keeper.abandon()
+        self._restarted += 1
+        for copy in together:
+            ray.kill(copy.actor)
+        self._let_end(together)
+        for copy in self._copies:  # what was answered until then counts
+            self._settle_answered(copy)
+        lost = lost_with(together, self._copies, [call for call in failed if not call.over])
         while True:
             alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
-            self._homeless |= {copy.name for copy in together if copy.node not in alive}
+            gone = {copy.name for copy in together if copy.node and copy.node not in alive}
+            self._homeless |= gone
             for copy in together:
-                ray.kill(copy.actor)
                 copy.open.clear()
             try:
                 self._start(together)
@@ -148,6 +165,8 @@ class Recovery:
                 ids = {copy.id: copy for copy in together}
                 copy = ids.get(getattr(death, "actor", ""), together[0])
                 self._decide(copy, together, how_of(death), killed)
+                for copy in together:
+                    ray.kill(copy.actor)
         for copy in together:
             self._replay(copy)
         self._ask_again(lost)
@@ -157,8 +176,14 @@ class Recovery:
         progress = any(member.journal.progress for member in unit)
         copy.journal.deaths.append(Death(how, killed, "", progress))
         began = any(member.journal.began for member in unit)
-        may = self._restarts if began else min(self._restarts, _AT_START)
-        match decide(copy.journal.deaths, may):
+        may = self._restarts if began else min(self._restarts, AT_START)
+        large = [member.name for member in unit if not member.journal.protected]
+        match decide(copy.journal.deaths, 0 if large else may):
+            case Stop(reason) if large and self._restarts:
+                raise Lost(
+                    f"{copy} {reason} What {large[0]} held was too large to be kept twice: "
+                    "resume from a checkpoint."
+                )
             case Stop(reason):
                 raise Lost(f"{copy} {reason}")
             case Restart(pause):
@@ -167,15 +192,22 @@ class Recovery:
 
     def _replay(self, copy: RayCopy) -> None:
         """Make a new copy what the old one was."""
-        journal = copy.journal
-        answered, journal.answered, journal.progress = journal.answered, [], False
+        journal, again = copy.journal, AGAIN + self._restarted
+        answered = journal.replay(again, self._redo, copy.place[0], self.is_gone(copy))
+        journal.answered, journal.progress = [], False
         if journal.base is not None:
-            again = _AGAIN + sum(len(c.journal.deaths) for c in self._copies)
             copy.send(Asked(TAKE_OVER, (journal.base, again), None))
-        redo = self._redo.all(copy.place[0]) or self.is_gone(copy)
         for asked in answered:
-            if redo or asked.request != "produce":
-                copy.send(asked)
+            copy.send(asked)
+
+    def _let_end(self, killed: list[RayCopy]) -> None:
+        """Wait until all that these were asked is over, one way or the other."""
+        end = time.monotonic() + _MOURNING
+        while time.monotonic() < end:
+            dones = [copy.open[-1].done for copy in killed if copy.open]
+            if len(_over(dones)) == len(dones):
+                return
+            time.sleep(0.02)
 
     def _ask_again(self, lost: list[Call]) -> None:
         """Send once more what will not be answered, in the order in which it was sent."""
@@ -204,3 +236,11 @@ class Recovery:
             f"Nothing was heard for {self._deadline:g} s. Late: {said}. It hangs, or needs a "
             "longer deadline."
         )
+
+
+def _over(dones: list[Any]) -> set[Any]:
+    """Which of these are over by now."""
+    if not dones:
+        return set()
+    over, _ = ray.wait(dones, num_returns=len(dones), timeout=0, fetch_local=False)
+    return set(over)

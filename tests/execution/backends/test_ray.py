@@ -255,10 +255,10 @@ def test_a_killed_actor_is_named_at_once() -> None:
     ("resources", "said"),
     [
         (
-            [{"gpu": 1}, {"memory": 2**60}],
-            r"`actor\*2 \| learner` asks for 2 GPU, 1.07e\+09 GiB of",
+            [{"cpu": 1}, {"cpu": 99, "memory": 2**60}],
+            r"`actor\*2 \| learner` asks for 101 CPU, 1.07e\+09 GiB of",
         ),
-        ([{"gpu": 1}, {}], r", and the cluster has 0 GPU: fewer"),
+        ([{"gpu": 1}, {}], r"asks for 2 GPU, and the cluster has no GPU at all: resources without"),
         ([{}], r"given for 1 pieces, and .* has 2"),
         ([{"cpu": -1}, {}], r"actor can't ask for cpu=-1"),
     ],

@@ -77,7 +77,8 @@ def victims(run: Any) -> list[int]:
     """The processes of a run's copies, and those that start them."""
     backend = run.ring.backend
     pids = [getattr(c, "pid", 0) or getattr(c, "process", 0) for c in backend._copies]
-    servers = [s._server.pid for s in getattr(backend, "_spawners", {}).values()]
+    starter = getattr(backend, "_starter", None)
+    servers = [s._server.pid for s in starter.spawners.values()] if starter else []
     return [pid for pid in (*pids, *servers) if pid]
 
 

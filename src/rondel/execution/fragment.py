@@ -24,8 +24,9 @@ from rondel.execution.experience import Lanes, Row
 from rondel.execution.hosted import Direct, HostedLanes, Link
 from rondel.execution.layout import WHOLE, Group, Share, groups, phases
 from rondel.execution.learning import Contribution
+from rondel.execution.parts import copied, joined, stack, taken
 from rondel.execution.room import refuse_too_much
-from rondel.execution.task import Task, keeps_state, to_device, with_keys, without_keys
+from rondel.execution.task import Task, keeps_state, with_keys, without_keys
 from rondel.plan import Plan
 from rondel.types import Env, Step, Tree
 
@@ -372,40 +373,3 @@ class _Half:
 
 
 _AROUND = (slice(None, -1), slice(1, None))  # of T + 1 steps: before and after each action
-
-
-def taken(share: Share, parts: tuple[Tree, ...]) -> Tree:
-    """Someone's share of what several copies made [b, ...]."""
-    nth, of = share
-    whole = joined(parts)
-    if of == 1:
-        return whole
-
-    def cut(x: Any) -> Any:
-        size = x.shape[0] // of
-        return x[nth * size : (nth + 1) * size]
-
-    return jax.tree.map(cut, whole)
-
-
-def joined(trees: Any, axis: int = 0) -> Tree:
-    """Trees of one shape, one behind the other along an axis."""
-
-    def join(*xs: Any) -> Any:
-        if all(isinstance(x, np.ndarray) for x in xs):
-            return np.concatenate(xs, axis)
-        return jnp.concatenate(xs, axis)
-
-    return trees[0] if len(trees) == 1 else jax.tree.map(join, *trees)
-
-
-def copied(step: Step) -> Step:
-    """A step in fresh memory, as `to_device` would, and quicker: it is called in every step."""
-    obs = step.obs
-    mine = np.array(obs) if isinstance(obs, np.ndarray) else to_device(obs)
-    return Step(mine, *map(np.array, step[1:]))  # type: ignore[arg-type]
-
-
-def stack(trees: list[Any]) -> Any:
-    """Trees of one shape, stacked along a new first axis in fresh host memory."""
-    return jax.tree.map(lambda *xs: np.stack(xs), *trees)

@@ -12,8 +12,8 @@ from rondel.execution import episodes, experience
 from rondel.execution.backend import Backend
 from rondel.execution.backends.inline import Inline
 from rondel.execution.episodes import Recent
-from rondel.execution.fragment import joined, taken
 from rondel.execution.layout import Share
+from rondel.execution.parts import joined, taken
 from rondel.execution.task import Task, keeps_state, without_keys
 from rondel.plan import STAGES, Plan, parse
 from rondel.types import Env, Tree

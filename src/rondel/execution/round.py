@@ -15,8 +15,8 @@ import numpy as np
 
 from rondel.execution import episodes
 from rondel.execution.backend import Copy, Promise
-from rondel.execution.fragment import joined
 from rondel.execution.layout import route
+from rondel.execution.parts import joined
 from rondel.execution.ring import Made, Ring
 
 

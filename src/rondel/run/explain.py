@@ -16,9 +16,9 @@ import numpy as np
 
 from rondel.execution import experience, learning, mesh
 from rondel.execution.backend import drives, name_of
-from rondel.execution.fragment import taken
 from rondel.execution.keys import key_of, per_lane
 from rondel.execution.layout import groups, phases, route
+from rondel.execution.parts import taken
 from rondel.execution.seeds import Purpose
 from rondel.execution.task import Task, keeps_state, without_keys
 from rondel.plan import Piece, Plan

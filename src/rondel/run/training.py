@@ -17,7 +17,8 @@ from rondel.errors import RondelError, at_least
 from rondel.execution.loop import Limits, met
 from rondel.execution.round import Report
 from rondel.run import checkpoint, curve, folder, machine, saved, summary
-from rondel.run.display import Display, Progress, Silent
+from rondel.run.clock import Clock
+from rondel.run.display import Display, Silent
 from rondel.run.evaluation import Evaluation, run_episodes
 from rondel.run.policy import Policy
 from rondel.run.record import Recorder, number, read
@@ -269,7 +270,7 @@ def _drive(
         ending = failed = f"The run failed; its folder is {run.path}."
         try:
             with recorder:
-                clock = _Clock(run, began - before)
+                clock = Clock(run, began - before)
                 stopped = _rounds(run, clock, callbacks, display, recorder)
                 recorder.sync()
                 where = found if found and run.ring.round == first else run.save()
@@ -291,7 +292,7 @@ def _drive(
 
 def _rounds(
     run: Run,
-    clock: _Clock,
+    clock: Clock,
     callbacks: Sequence[Callback],
     display: Display,
     recorder: Recorder,
@@ -317,79 +318,6 @@ def _rounds(
                 run.save()
                 last = time.monotonic()
         return interrupted.is_set()
-
-
-class _Clock:
-    """Speed and time of a run, and the rows that tell of them.
-
-    Compilation is not speed, so of a run that is one call none is known.
-    """
-
-    def __init__(self, run: Run, began: float) -> None:
-        self.run, self.began = run, began
-        self.first: tuple[float, int] | None = None  # when the first call came back, with how much
-        self.last = (began, run.steps)
-
-    def tick(self) -> None:
-        now = time.monotonic()
-        if self.first is None:
-            self.first = (now, self.run.steps)
-        self.last = (now, self.run.steps)
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self.began
-
-    @property
-    def steps_per_second(self) -> float:
-        if self.first is None or self.last[0] <= self.first[0]:
-            return 0.0
-        return (self.last[1] - self.first[1]) / (self.last[0] - self.first[0])
-
-    def progress(self, report: Report) -> Progress:
-        run = self.run
-        goal = run.limits.until_return
-        return Progress(
-            run.setup.name,
-            run.setup.env_id,
-            report.steps,
-            run.limits.steps,
-            self.seconds,
-            self.steps_per_second,
-            report.episodes,
-            report.return_mean,
-            report.length_mean,
-            report.metrics,
-            None if goal == float("inf") else goal,
-        )
-
-    def row(self, report: Report) -> dict[str, Any]:
-        return {
-            "round": report.round,
-            "steps": report.steps,
-            "episodes": report.episodes,
-            "seconds": round(self.seconds, 3),
-            "steps_per_second": round(self.steps_per_second, 1) or None,
-            "return_mean": report.return_mean,
-            "length_mean": report.length_mean,
-            **report.metrics,
-        }
-
-    def result(self, evaluation: Evaluation | None) -> dict[str, Any]:
-        """What `--json` prints."""
-        run = self.run
-        return {
-            "algorithm": run.setup.name,
-            "env": run.setup.env_id,
-            "seed": run.setup.task.seed,
-            "steps": run.steps,
-            "episodes": run.episodes,
-            "return_mean": run.return_mean,
-            "eval_return": evaluation.mean if evaluation else None,
-            "steps_per_second": round(self.steps_per_second, 1) or None,
-            "seconds": round(self.seconds, 3),
-            "path": str(run.path),
-        }
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from execution.backends import stub
 from execution.backends.remains import eventually, runs
 from rondel.errors import RondelError
 from rondel.execution.backend import Late, Lost, name_of
-from rondel.execution.backends import processes, threads
+from rondel.execution.backends import processes, starter, threads
 from rondel.execution.backends.processes import Processes
 from rondel.execution.backends.threads import Threads
 from rondel.plan import parse
@@ -35,7 +35,7 @@ def launch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Launch]:
 
         monkeypatch.setattr(processes, "recipe", recipe)
         monkeypatch.setattr(threads, "recipe", recipe)
-        monkeypatch.setattr(processes, "_HEAVY", processes._LIGHT)
+        monkeypatch.setattr(starter, "_HEAVY", starter._LIGHT)
         for module in (processes, threads):
             monkeypatch.setattr(module, "_GRACE", 0.5)
         started.append(kind(deadline))
@@ -222,7 +222,7 @@ def test_a_call_that_hangs_is_named(launch: Launch, kind: Any) -> None:
 def test_a_dead_spawner_stops_nobody(launch: Launch) -> None:
     """Its children go on; who dies then is still missed, and all end with the run."""
     backend, env, policy, learner = launch()
-    for spawner in backend._spawners.values():
+    for spawner in backend._starter.spawners.values():
         os.kill(spawner._server.pid, signal.SIGKILL)
     asked = backend.get([x.call("do", "pid") for x in (env, policy, learner)])
     pids = [int(pid) for pid in asked]
@@ -239,7 +239,7 @@ def test_what_can_not_be_sent_gets_a_sentence(monkeypatch: pytest.MonkeyPatch) -
         return stub.Stub, (threading.Lock(),)
 
     monkeypatch.setattr(processes, "recipe", recipe)
-    monkeypatch.setattr(processes, "_HEAVY", processes._LIGHT)
+    monkeypatch.setattr(starter, "_HEAVY", starter._LIGHT)
     backend = Processes()
     try:
         with pytest.raises(RondelError, match=r"can't be sent.*on='threads'"):

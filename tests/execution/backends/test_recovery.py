@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from contextlib import closing, suppress
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,9 @@ def strike(backend: Any, which: int, after: float) -> threading.Timer:
     """Kill a copy's process after so many seconds, if it has one then."""
 
     def kill() -> None:
-        with suppress(ProcessLookupError):
-            os.kill(backend._copies[which].pid, signal.SIGKILL)
+        with suppress(ProcessLookupError, IndexError):
+            if pid := backend._copies[which].pid:
+                os.kill(pid, signal.SIGKILL)
 
     timer = threading.Timer(after, kill)
     timer.daemon = True
@@ -78,18 +79,29 @@ def test_a_run_whose_every_copy_was_killed_equals_another(name: str, plan: str, 
 
 
 def test_host_environments_begin_new_episodes_and_nothing_is_counted_twice() -> None:
+    """The learner counts what it is told of; the driver counts what it reports."""
     backend = Processes(restarts=20)
     ring = Ring(task("toy", same.gymnasium_cartpole()), parse("actor*2 | learner"), backend)
     with closing(ring):
-        counted = []
-        for report in rounds(ring, Limits(900)):
-            counted.append(report.steps)
-            if len(counted) == 3:
-                strike(backend, 0, 0.0).join()
-        lanes, rollout = ring.task.lanes, ring.task.algorithm.rollout
-        each = [after - before for before, after in pairwise(counted)]
-        assert all(0 < steps <= lanes * rollout for steps in each)
-        assert backend._copies[0].journal.deaths[0].how == "was killed by SIGKILL"
+        reports = rounds(ring, Limits(900))
+        seen = [next(reports), next(reports)]
+        for which in range(3):
+            strike(backend, which, 0.02)
+            seen.append(next(reports))
+        seen += reports
+        assert [report.round for report in seen] == list(range(len(seen)))
+        assert float(ring.learner().seen) == ring.steps == seen[-1].steps
+        assert {copy.journal.deaths[0].how for copy in backend._copies if copy.journal.deaths} == {
+            "was killed by SIGKILL"
+        }
+
+
+def test_a_copy_that_is_killed_while_it_starts() -> None:
+    """Whoever waits for it to be there is told once another one is."""
+    backend = Processes(restarts=20)
+    for which in range(3):
+        strike(backend, which, 0.3)
+    assert tiny.run(backend, "actor*2 | learner", tiny.task()) == 1.0
 
 
 # environments that do something in their steps, in the least task there is
@@ -175,14 +187,17 @@ def kill_at_once(steps: int) -> None:
         kill()
 
 
+def tiny_ring(backend: Processes) -> Ring:
+    return Ring(tiny.task(), parse("actor*2 | learner"), backend)
+
+
 def test_who_starts_processes_may_be_killed_too() -> None:
     backend = Processes(restarts=20)
-    ring = Ring(tiny.task(), parse("actor*2 | learner"), backend)
-    with closing(ring):
+    with closing(tiny_ring(backend)) as ring:
         reports = rounds(ring, Limits(10**9))
         next(reports)
         pids = [copy.pid for copy in backend._copies]
-        servers = [spawner._server.pid for spawner in backend._spawners.values()]
+        servers = [spawner._server.pid for spawner in backend._starter.spawners.values()]
         for pid in (*servers, pids[0]):
             os.kill(pid, signal.SIGKILL)
         for _ in range(5):
@@ -195,8 +210,7 @@ def test_who_starts_processes_may_be_killed_too() -> None:
 def test_messages_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rondel.execution.supervise._OFTEN", 3600.0)
     backend = Processes(restarts=20)
-    ring = Ring(tiny.task(), parse("actor*2 | learner"), backend)
-    with closing(ring):
+    with closing(tiny_ring(backend)) as ring:
         reports = rounds(ring, Limits(10**9))
         most = 0
         monkeypatch.setattr("rondel.execution.supervise.MOST_BYTES", 4096)
@@ -209,8 +223,7 @@ def test_messages_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_state_that_is_too_large_is_not_kept_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rondel.execution.backends.keeper._MOST_STATE", 1)
     backend = Processes(restarts=20)
-    ring = Ring(tiny.task(), parse("actor*2 | learner"), backend)
-    with closing(ring):
+    with closing(tiny_ring(backend)) as ring:
         reports = rounds(ring, Limits(10**9))
         next(reports)
         backend.settled(now=True)

@@ -7,10 +7,12 @@ asked since, make it again. What it already answered it answers once more, for n
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 from weakref import ref
 
-from rondel.execution.supervise import Death
+from rondel.execution.backend import Lost
+from rondel.execution.supervise import AT_START, Death, Restart, Stop, decide
 from rondel.execution.task import keeps_state
 from rondel.plan import Plan
 
@@ -103,6 +105,36 @@ class Journal:
                 asked = asked._replace(args=(again,))
             wanted.append(asked)
         return wanted
+
+
+def pause_or_raise(
+    name: str,
+    dying: Journal,
+    unit: Mapping[str, Journal],
+    how: str,
+    killed: bool,
+    action: str,
+    restarts: int,
+) -> float:
+    """How many seconds to wait before a copy, and its unit, is started again; or `Lost`.
+
+    `unit` has the journals of all that are started again with it, by name.
+    """
+    progress = any(journal.progress for journal in unit.values())
+    dying.deaths.append(Death(how, killed, action, progress))
+    began = any(journal.began for journal in unit.values())
+    may = restarts if began else min(restarts, AT_START)
+    large = [member for member, journal in unit.items() if not journal.protected]
+    match decide(dying.deaths, 0 if large else may):
+        case Restart(pause):
+            return pause
+        case Stop(reason) if large and restarts:
+            raise Lost(
+                f"{name} {reason} What {large[0]} held was too large to be kept twice: resume from "
+                "a checkpoint."
+            )
+        case Stop(reason):
+            raise Lost(f"{name} {reason}")
 
 
 def is_start(asked: Asked) -> bool:

@@ -6,6 +6,7 @@ All copies are asked between the same two rounds: then what one has lost another
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from rondel.execution.backends.journal import Journal
@@ -42,11 +43,20 @@ class Keeper:
         """A copy took so long to give its state."""
         self._cost = max(self._cost, seconds)
 
-    def ask_if_due(self, copies: list[Any]) -> None:
-        """Ask all copies for their states, if it is time to."""
+    def ask_if_due(self, copies: Sequence[Any], now: bool) -> bool:
+        """Ask all copies for their states, if it is time to -> must they be waited for?
+
+        So it is if they are wanted `now`, or if there are more messages than may be kept.
+        """
+        now = now or self._bytes >= 2 * MOST_BYTES
+        if now:
+            self.abandon()
         since = time.monotonic() - self._last
-        if self._asking or not is_due(Keeping(self._bytes, since, self._cost)):
-            return
+        if not self._asking and is_due(Keeping(self._bytes, since, self._cost)):
+            self._ask(copies)
+        return now
+
+    def _ask(self, copies: Sequence[Any]) -> None:
         self._cost, self._before, deaths = 0.0, self._bytes, self._deaths
         asking = [
             (copy.journal, *copy.call("keep", _MOST_STATE))
@@ -73,7 +83,3 @@ class Keeper:
         self._asking = []
         self._deaths += 1
         self._last, self._cost = 0.0, 0.0
-
-    def is_full(self) -> bool:
-        """Are there more messages than may be kept? Then it is no time to go on without."""
-        return self._bytes >= 2 * MOST_BYTES

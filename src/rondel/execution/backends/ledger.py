@@ -6,8 +6,9 @@ what it would have made are lost too, and all that these were asked behind them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 from rondel.execution.backends.journal import Asked
@@ -20,6 +21,10 @@ class Call:
         self.copy, self.asked, self.number, self.order = copy, asked, number, order
         self.done: Any = None  # the reference that says that it is over
         self.over = False
+
+    def end(self) -> None:
+        """It is over. What it was given, and what it promised, is no longer held by it."""
+        self.over, self.asked = True, Asked(self.asked.request, (), None)
 
     @property
     def inputs(self) -> Iterator[Call]:
@@ -42,12 +47,9 @@ def lost_with(dead: Iterable[Any], copies: Iterable[Any], failed: Iterable[Call]
     lost = set(map(id, failed))
     behind = {id(copy) for copy in dead}
     found = []
-    for call in sorted(chain(*(copy.open for copy in copies)), key=_order):
+    for call in sorted(chain(*(copy.open for copy in copies)), key=attrgetter("order")):
         if id(call) in lost or id(call.copy) in behind or any(id(i) in lost for i in call.inputs):
             lost.add(id(call))
             behind.add(id(call.copy))
             found.append(call)
     return found
-
-
-_order: Callable[[Call], int] = lambda call: call.order  # noqa: E731

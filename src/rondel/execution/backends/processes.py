@@ -7,15 +7,13 @@ that no channel is ever full. It takes in answers whenever it waits for somethin
 from __future__ import annotations
 
 import logging
-import mmap
 import os
 import pickle
 import select
 import signal
 import time
-from collections import deque
 from collections.abc import Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import cloudpickle  # type: ignore[import-untyped]
@@ -23,17 +21,17 @@ import jax
 
 from rondel.errors import RondelError
 from rondel.execution import blackbox
-from rondel.execution.backend import Copy, Late, Lost, drives, envs_of, name_of, recipe, units
-from rondel.execution.backends.channel import Channel, Gone, pair
+from rondel.execution.backend import Copy, Late, Lost, drives, name_of, recipe, units
+from rondel.execution.backends.channel import Gone
 from rondel.execution.backends.failure import unpack
-from rondel.execution.backends.journal import Asked, Journal, Redo
+from rondel.execution.backends.journal import Journal, Redo, pause_or_raise
 from rondel.execution.backends.keeper import Keeper
-from rondel.execution.backends.shared import Arena, Message, Place, View, decode, encode
-from rondel.execution.backends.spawner import NobodyStarts, Spawner
+from rondel.execution.backends.process_copy import ProcessCopy, Promise
+from rondel.execution.backends.shared import Arena, View, decode, encode
+from rondel.execution.backends.starter import Starter
 from rondel.execution.backends.worker import Answer, At, Call, Start
 from rondel.execution.fragment import RESULTS
-from rondel.execution.hosted import HostedLanes
-from rondel.execution.supervise import AGAIN, AT_START, Death, Restart, Stop, decide
+from rondel.execution.supervise import AGAIN
 from rondel.execution.task import on_host, to_device
 from rondel.plan import Plan
 
@@ -42,9 +40,6 @@ _MOST = 240  # copies: every process holds every arena
 _GRACE = 5.0  # seconds that copies have to end by themselves
 _STOPPED = 5.0  # seconds after which a process that someone stopped counts as hung
 _ELSEWHERE = 10.0  # seconds between two looks that are too many to judge by
-_ATTEMPTS = 5  # to start a process, while those that start them are killed
-_LIGHT = ("rondel.execution.backends.worker", "rondel.execution.hosted", "rondel.envs.gym.lanes")
-_HEAVY = ("optax", "rondel.execution.traced", "rondel.execution.fragment", *_LIGHT)
 _SETTINGS = (
     "jax_compilation_cache_dir",
     "jax_persistent_cache_min_compile_time_secs",
@@ -58,63 +53,6 @@ _SETTINGS = (
 _log = logging.getLogger("rondel")
 
 
-class Promise:
-    """What a copy was asked for; once it is there, it lies in that copy's arena."""
-
-    def __init__(self, owner: ProcessCopy) -> None:
-        self.owner = owner
-        self.message: Message | None = None
-
-    def keep(self, message: Message) -> None:
-        """It is there."""
-        self.message = message
-        self.owner.live.update(place for place in message.places if place[1])
-
-    def __del__(self) -> None:
-        if self.message is not None:  # perhaps in another thread, by a collection of garbage
-            self.owner.dropped.append(self.message.places)
-
-
-class ProcessCopy:
-    """The driver's end of a copy."""
-
-    def __init__(self, backend: Processes, piece: int, copy: int, start: Start, make: Any) -> None:
-        self.number, self.name, self.piece, self.copy = start.me, start.name, piece, copy
-        self.start, self.make = start, make
-        self.recipe = b""  # what the process is told to be
-        self.journal = Journal(is_kept=False)
-        self.live: dict[int, int] = {}  # places of its arena that are promised: offset and bytes
-        self.dropped: deque[tuple[Place, ...]] = deque()  # of promises that nobody has any more
-        self.done_with: list[Place] = []  # of its arena: it is told with the next call
-        self.lent: dict[int, list[Place]] = {}  # of the driver's arena, by the call that reads it
-        self.page = mmap.mmap(-1, blackbox.SIZE)
-        self.channel: Channel
-        self.spawner: Spawner
-        self.pid = 0
-        self.busy_since = 0.0  # when it was last heard of, or asked after it had nothing to do
-        self.stopped_since: float | None = None
-        self._backend = backend
-
-    @property
-    def full_name(self) -> str:
-        return f"{self.name} (process {self.pid})"
-
-    def drain(self) -> None:
-        """Take note of what nobody reads any more."""
-        for _ in range(len(self.dropped)):
-            for place in self.dropped.popleft():
-                if place[1]:
-                    del self.live[place[0]]
-                    self.done_with.append(place)
-
-    def call(self, request: Any, *args: Any) -> Any:
-        self._backend.raise_if_over()
-        promises = [Promise(self) for _ in range(RESULTS.get(request, 1))]
-        self.journal.unsent.append(Asked(request, args, promises))
-        self._backend.send_ready(self)
-        return promises[0] if len(promises) == 1 else tuple(promises)
-
-
 class Processes:
     """The backend of local processes.
 
@@ -126,8 +64,7 @@ class Processes:
         self._deadline = self._patience = deadline
         self._restarts = restarts
         self._copies: list[ProcessCopy] = []
-        self._spawners: dict[tuple[str, ...], Spawner] = {}
-        self._old_spawners: list[Spawner] = []  # that were killed; their children live on
+        self._starter: Starter | None = None
         self._arena: Arena | None = None
         self._fds: list[int] = []  # of all arenas
         self._views: list[View] = []
@@ -141,7 +78,7 @@ class Processes:
 
     def __del__(self) -> None:
         """A run that nobody closed leaves nothing either."""
-        if self._copies or self._spawners:
+        if self._copies or self._starter:
             try:  # noqa: SIM105 when the interpreter ends, names of this module are gone
                 self.close()
             except Exception:
@@ -161,12 +98,13 @@ class Processes:
             for piece, (_, copies) in enumerate(plan.pieces)
             for copy in range(copies)
         }
+        self._make_arenas(len(recipes))
+        self._starter = Starter(plan, self._fds, persistent=self._restarts > 0)
         for make, _ in recipes.values():  # they import while the rest is got ready
-            self._spawner(make)
+            self._starter.prepare(make)
         pickled: dict[int, bytes] = {}  # by id: most is the same for all copies
         for x in (x for make, args in recipes.values() for x in (make, *args)):
             pickled[id(x)] = pickled.get(id(x)) or _pickle(x)
-        self._make_arenas(len(recipes))
         settings = pickle.dumps(_settings())
         pieces: list[list[Any]] = [[] for _ in plan.pieces]
         for number, ((piece, copy), (make, args)) in enumerate(recipes.items(), 1):
@@ -184,14 +122,6 @@ class Processes:
         self.get([copy.call(copy.recipe) for copy in self._copies])
         return pieces
 
-    def _spawner(self, make: Any) -> Spawner:
-        preload = _LIGHT if make is HostedLanes else _HEAVY
-        if preload in self._spawners and not self._spawners[preload].is_alive():
-            self._old_spawners.append(self._spawners.pop(preload))
-        if preload not in self._spawners:
-            self._spawners[preload] = Spawner(preload)
-        return self._spawners[preload]
-
     def _make_arenas(self, copies: int) -> None:
         self._arena = Arena()
         self._fds = [self._arena.fd]
@@ -200,52 +130,11 @@ class Processes:
         self._views = [View(os.dup(fd)) for fd in self._fds]
 
     def _start(self, unit: list[ProcessCopy]) -> None:
-        """A process for each copy of a unit, with lines between its policy and environments."""
-        policies = [c for c in unit if "policy" in self._plan.pieces[c.piece].stages]
-        with ExitStack() as passed_on:  # processes have these for themselves
-            lines: dict[tuple[int, int], tuple[Channel, Channel]] = {}  # by policy and env copy
-            for policy in policies if drives(self._plan) else ():
-                for env in envs_of(self._plan, policy.copy):
-                    lines[policy.copy, env] = pair()
-                    for end in lines[policy.copy, env]:
-                        passed_on.callback(end.close)
-            numbers = {c.copy: (c.number, c.name) for c in unit if c.piece == 0}
-            for copy in unit:
-                links = [at for at in lines if copy in policies and at[0] == copy.copy]
-                driven = [at for at in lines if copy not in policies and at[1] == copy.copy]
-                start = copy.start._replace(
-                    links=tuple((e, *numbers[e]) for _, e in links),
-                    driven=len(driven),
-                )
-                ends = [lines[at][0] for at in links] + [lines[at][1] for at in driven]
-                self._spawn(copy, start, [end.fileno() for end in ends])
-
-    def _spawn(self, copy: ProcessCopy, start: Start, lines: list[int]) -> None:
-        """A process for one copy; if the one that starts it was killed, by another such."""
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                self._spawn_once(copy, start, lines)
-                return
-            except NobodyStarts:
-                if attempt == _ATTEMPTS or self._restarts == 0:
-                    raise
-                self._hang_up(copy)  # whoever was half started finds nobody
-
-    def _spawn_once(self, copy: ProcessCopy, start: Start, lines: list[int]) -> None:
-        page = blackbox.new_page()
-        copy.page = mmap.mmap(page, blackbox.SIZE)
-        copy.channel, theirs = pair()
-        self._by_fd[copy.channel.fileno()] = copy
-        self._poll.register(copy.channel.fileno(), select.POLLIN)
-        copy.spawner = self._spawner(copy.make)
-        copy.drain()
-        copy.done_with = []
-        start = start._replace(live=tuple(copy.live.items()))
-        with closing(theirs), ExitStack() as passed_on:
-            passed_on.callback(os.close, page)
-            fds = [theirs.fileno(), *self._fds, page, *lines]
-            target = "rondel.execution.backends.worker:main"
-            copy.pid = copy.spawner.spawn(target, fds, pickle.dumps(start)).pid
+        assert self._starter is not None
+        self._starter.start(unit)
+        for copy in unit:
+            self._by_fd[copy.channel.fileno()] = copy
+            self._poll.register(copy.channel.fileno(), select.POLLIN)
 
     def raise_if_over(self) -> None:
         """Say again what ended it, if it is over."""
@@ -269,8 +158,7 @@ class Processes:
             # known as sent before it is: an interrupt in between must not lose it
             sent[self._number], copy.lent[self._number] = asked, lent
             unsent.popleft()
-            results = 1 if asked.promises is None else len(asked.promises)
-            results = RESULTS.get(asked.request, results)
+            results = RESULTS.get(asked.request, 1)
             try:
                 copy.channel.send(Call(self._number, asked.request, args, results, done_with))
             except Gone:
@@ -352,11 +240,7 @@ class Processes:
         """The ring is between two rounds: keep what copies are, if it is time to."""
         if self._restarts == 0:
             return
-        now = now or self._keeper.is_full()
-        if now:
-            self._keeper.abandon()
-        self._keeper.ask_if_due(self._copies)
-        if now:
+        if self._keeper.ask_if_due(self._copies, now):
             self._until(lambda: all(map(_is_there, self._keeper.states)))
         if self._keeper.states and all(map(_is_there, self._keeper.states)):
             self._keeper.take([self._value(flag) for flag in self._keeper.flags])
@@ -383,7 +267,7 @@ class Processes:
                     )
                 self._revive(copy, f"answered nothing for {self._patience:g} s")
                 return
-            if not _is_stopped(copy.pid):
+            if not copy.is_stopped():
                 copy.stopped_since = None
             elif copy.stopped_since is None:
                 copy.stopped_since = now
@@ -417,19 +301,15 @@ class Processes:
         """Start a copy again, and those that it has lines to, if that is decided."""
         unit = self._unit_of(copy)
         actions = [action for c in (copy, *unit) if (action := blackbox.read(c.page))]
-        journal = copy.journal
+        journals = {member.name: member.journal for member in unit}
         action = actions[0] if actions else ""
-        progress = any(member.journal.progress for member in unit)
-        journal.deaths.append(Death(how, killed, action, progress))
-        began = any(member.journal.began for member in unit)
-        may = self._restarts if began else min(self._restarts, AT_START)
-        may = may if all(member.journal.protected for member in unit) else 0
-        match decide(journal.deaths, may):
-            case Stop(reason):
-                self._end(Lost(f"{copy.full_name} {reason}{self._why_not(unit)}"))
-            case Restart(pause):
-                _log.warning("%s %s. It is started again.", copy.full_name, how)
-                time.sleep(pause)
+        name, journal = copy.full_name, copy.journal
+        try:
+            pause = pause_or_raise(name, journal, journals, how, killed, action, self._restarts)
+        except Lost as lost:
+            self._end(lost)
+        _log.warning("%s %s. It is started again.", name, how)
+        time.sleep(pause)
         self._restarted += 1
         try:
             self._keeper.abandon()
@@ -444,12 +324,6 @@ class Processes:
             raise
         for member in unit:
             self.send_ready(member)
-
-    def _why_not(self, unit: list[ProcessCopy]) -> str:
-        large = [member.name for member in unit if not member.journal.protected]
-        if not self._restarts or not large:
-            return ""
-        return f" What {large[0]} held was too large to be kept twice: resume from a checkpoint."
 
     def _unit_of(self, copy: ProcessCopy) -> list[ProcessCopy]:
         mine = next(u for u in units(self._plan) if (copy.piece, copy.copy) in u)
@@ -468,14 +342,10 @@ class Processes:
         for lent in copy.lent.values():
             self._arena.free(lent)
         copy.lent.clear()
-        self._hang_up(copy)
-        copy.stopped_since = None
-
-    def _hang_up(self, copy: ProcessCopy) -> None:
         self._by_fd.pop(copy.channel.fileno())
         self._poll.unregister(copy.channel.fileno())
-        copy.channel.close()
-        copy.page.close()
+        copy.hang_up()
+        copy.stopped_since = None
 
     def _end(self, error: BaseException) -> NoReturn:
         self._over = error
@@ -491,13 +361,11 @@ class Processes:
         for copy in copies:
             with suppress(Gone, RondelError, OSError):
                 copy.channel.send(None, timeout=1.0)
-        spawners, self._spawners = [*self._spawners.values(), *self._old_spawners], {}
-        end = time.monotonic() + _GRACE
-        for spawner in spawners:
-            spawner.close(max(0.0, end - time.monotonic()))
+        starter, self._starter = self._starter, None
+        if starter is not None:
+            starter.close(_GRACE)
         for copy in copies:
-            copy.channel.close()
-            copy.page.close()
+            copy.hang_up()
             copy.journal = Journal(is_kept=False)  # promises and copies hold each other
         while self._views:
             self._views.pop().close()
@@ -529,12 +397,3 @@ def _settings() -> dict[str, Any]:
 
 def _is_there(promise: Any) -> bool:
     return not isinstance(promise, Promise) or promise.message is not None
-
-
-def _is_stopped(pid: int) -> bool:
-    """Has someone stopped this process, with SIGSTOP or a debugger?"""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
-    except OSError:
-        return False

@@ -259,17 +259,13 @@ class Ray(Recovery):
         """The ring is between two rounds: keep what copies are, if it is time to."""
         if self._restarts == 0:
             return
-        now = now or self._keeper.is_full()
-        if now:
-            self._keeper.abandon()
-        self._keeper.ask_if_due(self._copies)
-        if now:
+        if self._keeper.ask_if_due(self._copies, now):
             self._listen(self._keeper.states, len(self._keeper.states))
         states = self._keeper.states
         if not states or not all(promise.call.over for promise in states):
             return
         refs = [promise.ref for promise in states]  # brought here, lest they are lost with a node
-        patience = self._deadline if now else 0
+        patience = self._deadline if now else 0.0
         here, _ = ray.wait(refs, num_returns=len(refs), timeout=patience, fetch_local=True)
         if len(here) < len(refs):
             return

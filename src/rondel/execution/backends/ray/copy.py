@@ -85,5 +85,5 @@ class RayCopy:
         self.busy_since = time.monotonic()
         while not call.over:
             earlier = self.open.popleft()
-            earlier.over = True
             self.journal.note(earlier.asked)
+            earlier.end()

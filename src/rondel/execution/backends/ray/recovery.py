@@ -15,7 +15,7 @@ from ray.exceptions import RayError
 from rondel.execution.backend import Late, Lost, units
 from rondel.execution.backends.actor import Turn
 from rondel.execution.backends.failure import Elsewhere, unpack
-from rondel.execution.backends.journal import TAKE_OVER, Asked, Redo, is_start
+from rondel.execution.backends.journal import TAKE_OVER, Asked, Redo, is_start, pause_or_raise
 from rondel.execution.backends.keeper import Keeper
 from rondel.execution.backends.ledger import Call, lost_with
 from rondel.execution.backends.ray.copy import RayCopy
@@ -27,7 +27,7 @@ from rondel.execution.backends.ray.faults import (
     how_of,
     outcome_of,
 )
-from rondel.execution.supervise import AGAIN, AT_START, Death, Restart, Stop, decide
+from rondel.execution.supervise import AGAIN
 from rondel.plan import Plan
 
 _MOURNING = 2.0  # seconds to learn from Ray who died, where a copy has only missed another
@@ -71,7 +71,7 @@ class Recovery:
                 if self._restarts == 0:
                     raise Late(self._who_is_late())
                 how = f"answered nothing to `{copy.open[0].asked.request}` for {self._deadline:g} s"
-                self._revive({copy: how}, [], killed=False)
+                self._revive({copy: how}, [])
                 return
 
     def _recover(self, errors: Mapping[Call | None, RayError]) -> None:
@@ -98,7 +98,7 @@ class Recovery:
         if not dead:  # some have only missed others; who is it?
             dead = {copy: how_of(death) for copy, death in self._find_dead()}
         if dead:
-            self._revive(dead, failed, killed=True)
+            self._revive(dead, failed)
         else:  # it was mended already
             self._missed += 1
             if self._missed > _MISSES:
@@ -136,14 +136,14 @@ class Recovery:
                     return [(copy, death)]
         return []
 
-    def _revive(self, dead: dict[RayCopy, str], failed: list[Call], killed: bool) -> None:
+    def _revive(self, dead: dict[RayCopy, str], failed: list[Call]) -> None:
         """Start copies again, and those that they have lines to, if that is decided."""
         together: list[RayCopy] = []
         for copy, how in dead.items():
             mine = next(unit for unit in units(self._plan) if copy.place in unit)
             unit = [c for c in self._copies if c.place in mine]
             together += [c for c in unit if c not in together]
-            self._decide(copy, unit, how, killed)
+            self._decide(copy, unit, how)
         self._keeper.abandon()
         self._restarted += 1
         for copy in together:
@@ -164,7 +164,7 @@ class Recovery:
             except (Lost, Late) as death:
                 ids = {copy.id: copy for copy in together}
                 copy = ids.get(getattr(death, "actor", ""), together[0])
-                self._decide(copy, together, how_of(death), killed)
+                self._decide(copy, together, how_of(death))
                 for copy in together:
                     ray.kill(copy.actor)
         for copy in together:
@@ -172,23 +172,12 @@ class Recovery:
         self._ask_again(lost)
         self._homeless.clear()
 
-    def _decide(self, copy: RayCopy, unit: list[RayCopy], how: str, killed: bool) -> None:
-        progress = any(member.journal.progress for member in unit)
-        copy.journal.deaths.append(Death(how, killed, "", progress))
-        began = any(member.journal.began for member in unit)
-        may = self._restarts if began else min(self._restarts, AT_START)
-        large = [member.name for member in unit if not member.journal.protected]
-        match decide(copy.journal.deaths, 0 if large else may):
-            case Stop(reason) if large and self._restarts:
-                raise Lost(
-                    f"{copy} {reason} What {large[0]} held was too large to be kept twice: "
-                    "resume from a checkpoint."
-                )
-            case Stop(reason):
-                raise Lost(f"{copy} {reason}")
-            case Restart(pause):
-                _log.warning("%s %s. It is started again.", copy, how)
-                time.sleep(pause)
+    def _decide(self, copy: RayCopy, unit: list[RayCopy], how: str) -> None:
+        """Wait as long as a restart must, or raise; what an actor was doing is not known."""
+        journals = {member.name: member.journal for member in unit}
+        pause = pause_or_raise(str(copy), copy.journal, journals, how, True, "", self._restarts)
+        _log.warning("%s %s. It is started again.", copy, how)
+        time.sleep(pause)
 
     def _replay(self, copy: RayCopy) -> None:
         """Make a new copy what the old one was."""

@@ -1,0 +1,85 @@
+"""The driver's end of a copy in a process."""
+
+from __future__ import annotations
+
+import mmap
+from collections import deque
+from typing import Any
+
+from rondel.execution import blackbox
+from rondel.execution.backends.channel import Channel
+from rondel.execution.backends.journal import Asked, Journal
+from rondel.execution.backends.shared import Message, Place
+from rondel.execution.backends.spawner import Spawner
+from rondel.execution.backends.worker import Start
+from rondel.execution.fragment import RESULTS
+
+
+class Promise:
+    """What a copy was asked for; once it is there, it lies in that copy's arena."""
+
+    def __init__(self, owner: ProcessCopy) -> None:
+        self.owner = owner
+        self.message: Message | None = None
+
+    def keep(self, message: Message) -> None:
+        """It is there."""
+        self.message = message
+        self.owner.live.update(place for place in message.places if place[1])
+
+    def __del__(self) -> None:
+        if self.message is not None:  # perhaps in another thread, by a collection of garbage
+            self.owner.dropped.append(self.message.places)
+
+
+class ProcessCopy:
+    """The driver's end of a copy."""
+
+    def __init__(self, backend: Any, piece: int, copy: int, start: Start, make: Any) -> None:
+        self.number, self.name, self.piece, self.copy = start.me, start.name, piece, copy
+        self.start, self.make = start, make
+        self.recipe = b""  # what the process is told to be
+        self.journal = Journal(is_kept=False)
+        self.live: dict[int, int] = {}  # places of its arena that are promised: offset and bytes
+        self.dropped: deque[tuple[Place, ...]] = deque()  # of promises that nobody has any more
+        self.done_with: list[Place] = []  # of its arena: it is told with the next call
+        self.lent: dict[int, list[Place]] = {}  # of the driver's arena, by the call that reads it
+        self.page = mmap.mmap(-1, blackbox.SIZE)
+        self.channel: Channel
+        self.spawner: Spawner
+        self.pid = 0
+        self.busy_since = 0.0  # when it was last heard of, or asked after it had nothing to do
+        self.stopped_since: float | None = None
+        self._backend = backend
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.name} (process {self.pid})"
+
+    def is_stopped(self) -> bool:
+        """Has someone stopped the process, with SIGSTOP or a debugger?"""
+        try:
+            with open(f"/proc/{self.pid}/stat", "rb") as file:
+                return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
+        except OSError:
+            return False
+
+    def hang_up(self) -> None:
+        """Let go of a process, which finds nobody then."""
+        self.channel.close()
+        self.page.close()
+
+    def drain(self) -> None:
+        """Take note of what nobody reads any more."""
+        for _ in range(len(self.dropped)):
+            for place in self.dropped.popleft():
+                if place[1]:
+                    del self.live[place[0]]
+                    self.done_with.append(place)
+
+    def call(self, request: Any, *args: Any) -> Any:
+        self._backend.raise_if_over()
+        promises = [Promise(self) for _ in range(RESULTS.get(request, 1))]
+        self.journal.unsent.append(Asked(request, args, promises))
+        self._backend.send_ready(self)
+        return promises[0] if len(promises) == 1 else tuple(promises)

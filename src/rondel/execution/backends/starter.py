@@ -1,0 +1,96 @@
+"""Starts the processes of copies, with lines between those that drive each other."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import pickle
+import time
+from contextlib import ExitStack, closing
+from typing import Any
+
+from rondel.execution import blackbox
+from rondel.execution.backend import drives, envs_of
+from rondel.execution.backends.channel import Channel, pair
+from rondel.execution.backends.process_copy import ProcessCopy
+from rondel.execution.backends.spawner import NobodyStarts, Spawner
+from rondel.execution.backends.worker import Start
+from rondel.execution.hosted import HostedLanes
+from rondel.plan import Plan
+
+_LIGHT = ("rondel.execution.backends.worker", "rondel.execution.hosted", "rondel.envs.gym.lanes")
+_HEAVY = ("optax", "rondel.execution.traced", "rondel.execution.fragment", *_LIGHT)
+_ATTEMPTS = 5  # to start a process, while those that start them are killed
+
+
+class Starter:
+    """`arenas` are the descriptors that every process gets. A `persistent` one tries again if the
+    server that should start a process is killed meanwhile.
+    """
+
+    def __init__(self, plan: Plan, arenas: list[int], persistent: bool) -> None:
+        self._plan, self._arenas, self._persistent = plan, arenas, persistent
+        self.spawners: dict[tuple[str, ...], Spawner] = {}
+        self._old: list[Spawner] = []  # that were killed; their children live on
+
+    def prepare(self, make: Any) -> Spawner:
+        """The server for copies that are made so; it imports while the driver goes on."""
+        preload = _LIGHT if make is HostedLanes else _HEAVY
+        if preload in self.spawners and not self.spawners[preload].is_alive():
+            self._old.append(self.spawners.pop(preload))
+        if preload not in self.spawners:
+            self.spawners[preload] = Spawner(preload)
+        return self.spawners[preload]
+
+    def start(self, unit: list[ProcessCopy]) -> None:
+        """A process for each copy of a unit, with lines between its policy and environments."""
+        policies = [c for c in unit if "policy" in self._plan.pieces[c.piece].stages]
+        with ExitStack() as passed_on:  # processes have these for themselves
+            lines: dict[tuple[int, int], tuple[Channel, Channel]] = {}  # by policy and env copy
+            for policy in policies if drives(self._plan) else ():
+                for env in envs_of(self._plan, policy.copy):
+                    lines[policy.copy, env] = pair()
+                    for end in lines[policy.copy, env]:
+                        passed_on.callback(end.close)
+            numbers = {c.copy: (c.number, c.name) for c in unit if c.piece == 0}
+            for copy in unit:
+                links = [at for at in lines if copy in policies and at[0] == copy.copy]
+                driven = [at for at in lines if copy not in policies and at[1] == copy.copy]
+                start = copy.start._replace(
+                    links=tuple((e, *numbers[e]) for _, e in links),
+                    driven=len(driven),
+                )
+                ends = [lines[at][0] for at in links] + [lines[at][1] for at in driven]
+                self._spawn(copy, start, [end.fileno() for end in ends])
+
+    def _spawn(self, copy: ProcessCopy, start: Start, lines: list[int]) -> None:
+        """A process for one copy; if the one that starts it was killed, by another such."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                self._spawn_once(copy, start, lines)
+                return
+            except NobodyStarts:
+                if attempt == _ATTEMPTS or not self._persistent:
+                    raise
+                copy.hang_up()  # whoever was half started finds nobody
+
+    def _spawn_once(self, copy: ProcessCopy, start: Start, lines: list[int]) -> None:
+        page = blackbox.new_page()
+        copy.page = mmap.mmap(page, blackbox.SIZE)
+        copy.channel, theirs = pair()
+        copy.spawner = self.prepare(copy.make)
+        copy.drain()
+        copy.done_with = []
+        start = start._replace(live=tuple(copy.live.items()))
+        with closing(theirs), ExitStack() as passed_on:
+            passed_on.callback(os.close, page)
+            fds = [theirs.fileno(), *self._arenas, page, *lines]
+            target = "rondel.execution.backends.worker:main"
+            copy.pid = copy.spawner.spawn(target, fds, pickle.dumps(start)).pid
+
+    def close(self, seconds: float) -> None:
+        """Give all processes so long to end by themselves, then end them."""
+        spawners, self.spawners, self._old = [*self.spawners.values(), *self._old], {}, []
+        end = time.monotonic() + seconds
+        for spawner in spawners:
+            spawner.close(max(0.0, end - time.monotonic()))

@@ -7,7 +7,8 @@ import pytest
 
 from rondel.plan import parse
 from rondel.plan.pointing import counted
-from rondel.run import cli, summary, training
+from rondel.run import cli, summary
+from rondel.run.clock import Clock
 
 
 def test_one_is_not_many() -> None:
@@ -22,7 +23,7 @@ def test_a_speed_that_is_not_known_is_left_out(capsys: pytest.CaptureFixture[str
     """A run of one call was compiled in it, and there is no other to measure."""
     setup = SimpleNamespace(name="ppo", env_id="jax:x", task=SimpleNamespace(seed=0))
     run: Any = SimpleNamespace(steps=128, episodes=0, return_mean=None, path="there", setup=setup)
-    clock = training._Clock(run, began=0.0)
+    clock = Clock(run, began=0.0)
     clock.tick()
     result = clock.result(None)
     assert result["steps_per_second"] is None

@@ -28,6 +28,8 @@ from rondel.types import Algorithm, Array, EnvSpec, Memory, Network, Trajectory,
 FAMILY = "value-based"
 ACTIONS = "discrete"
 PAPER = "Playing Atari with Deep Reinforcement Learning, arXiv 1312.5602"
+RECURRENT = False  # can it remember an episode?
+HOME = "all"  # the plan that suits it
 MAX_LAG = None
 LANES = 8  # unless the run says otherwise
 

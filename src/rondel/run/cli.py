@@ -214,7 +214,9 @@ def _list(argv: list[str]) -> None:
 def _algorithm(name: str) -> str:
     module = algorithms.find(name)
     lag = {None: "any lag"}.get(module.MAX_LAG, f"lag up to {module.MAX_LAG}")
-    return f"{name:8} {module.FAMILY:13} {module.ACTIONS:28} {lag:12} {module.PAPER}"
+    memory = "recurrent" if module.RECURRENT else ""
+    means = f"{module.FAMILY:13} {module.ACTIONS:21} {memory:10} {lag:12}"
+    return f"{name:8} {means} `{module.HOME}`  {module.PAPER}"
 
 
 def _flat(**defaults: Any) -> Any:

@@ -3,7 +3,7 @@
 import pytest
 
 from rondel.errors import RondelError
-from rondel.plan import PRESETS, check, parse
+from rondel.plan import PRESETS, check, parse, settled
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -204,3 +204,31 @@ def test_free_gradients_of_their_own_are_older_than_the_lag():
     with pytest.raises(RondelError, match="ppo takes weights that are at most 0 rounds old"):
         check(plan, lanes=16, block=8, max_lag=0, algorithm="ppo")
     check(plan, lanes=16, block=8, max_lag=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "room", "plan"),
+    [
+        ("actor*1..6 | learner", 3, "actor*2 | learner"),  # 3 can't share 32 lanes
+        ("actor*1..6 | learner", 99, "actor*4 | learner"),
+        ("actor*2..4 | learner", 1, "actor*2 | learner"),  # the least run, room or not
+        ("actor*auto | learner", 2, "actor*2 | learner"),
+        ("actor*auto | learner", 99, "actor*4 | learner"),  # no more than there are blocks
+        ("env*auto | policy*2 | learner", 99, "env*32 | policy*2 | learner"),
+        ("actor*1..4 | memory*2 | gradient+update", 3, "actor*2 | memory*2 | gradient+update"),
+        ("actor*1..6 | learner", None, "actor*1..4 | learner"),  # it stays a range
+        ("actor*auto | learner", None, "actor*1..4 | learner"),
+        ("actor*4 | learner", 1, "actor*4 | learner"),
+    ],
+)
+def test_a_range_is_settled(text, room, plan):
+    assert str(settled(parse(text), lanes=32, block=8, room=room)) == plan
+
+
+def test_a_range_without_a_number_that_fits():
+    with pytest.raises(RondelError) as caught:
+        settled(parse("actor*3..3 | learner"), lanes=32, block=8, room=9)
+    assert str(caught.value) == (
+        "No number of copies in actor*3..3 can share 32 lanes in blocks of 8 evenly; actor*1, 2 or "
+        "4, or --lanes 24, would work.\n  actor*3..3 | learner\n  ^^^^^^^^^^"
+    )

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from rondel.errors import RondelError
 from rondel.plan import PRESETS, STAGES, Piece, Plan, parse
+from rondel.plan.pieces import AUTO
 
 ACTOR, LEARNER = STAGES[:2], STAGES[2:]
 
@@ -33,7 +34,10 @@ def plans(draw):
     if cut[-1] == ("update",):
         copies[-1] = 1
     assume(all(one % two == 0 or two % one == 0 for one, two in pairwise(copies)))
-    return Plan(tuple(map(Piece, cut, copies)), draw(st.integers(0, 3)), draw(st.booleans()))
+    pieces = list(map(Piece, cut, copies))
+    if cut[0] in (("env",), ("env", "policy")) and draw(st.booleans()):
+        pieces[0] = Piece(cut[0], *draw(st.sampled_from([(AUTO, 1), (9, 2), (4, 4)])))
+    return Plan(tuple(pieces), draw(st.integers(0, 3)), draw(st.booleans()))
 
 
 def test_there_are_16_cuts_and_all_are_legal():
@@ -51,7 +55,7 @@ def test_what_is_printed_parses_back(plan):
 @given(plans())
 def test_written_out_it_is_the_same(plan):
     """Blanks, aliases and `*1` do not matter."""
-    text = "\n|\t".join("  + ".join(piece.stages) + f" *{piece.copies}" for piece in plan.pieces)
+    text = "\n|\t".join("  + ".join(piece.stages) + f" *{piece.number}" for piece in plan.pieces)
     assert parse(text).pieces == plan.pieces
     assert parse(str(plan).replace(" ", "")).pieces == plan.pieces
 
@@ -112,6 +116,8 @@ def test_what_is_asked_goes_before_what_the_preset_says():
         ("ddppo*5", "all*5"),
         ("anakin*1", "all"),
         ("a3c*16", "actor+memory+gradient*16 | update"),
+        ("impala*auto", "actor*auto | learner"),
+        ("apex*4..16", "actor*4..16 | memory*2 | gradient+update"),
     ],
 )
 def test_presets_scale(text, plan):
@@ -180,9 +186,28 @@ memory stands before policy, and the order is env, policy, memory, gradient, upd
   actor*-1 | learner
        ^^^""",
     "half a copy": """
-'2.5' is no number of copies: a whole number, 1 or more, would work.
+'2.5' is no number of copies: a whole number, 1 or more, would work, or a range (`4..16`), or \
+`auto`.
   actor*2.5 | learner
         ^^^""",
+    "a range that falls": """
+16..4 is no range of copies: from 1 or more up, as in `*4..16`, would work.
+  actor*16..4 | learner
+       ^^^^^^""",
+    "a range of learners": """
+How many copies of learner there are changes what is learned, so it is a number; a range is of \
+pieces that only act: `actor*4..16 | learner` would work.
+  actor | learner*auto
+                 ^^^^^""",
+    "a range of a plan whose policy learns": """
+seed is `env*4 | policy+learner`. How many copies of policy+learner there are changes what is \
+learned, so it is a number; a range is of pieces that only act: `actor*4..16 | learner` would work.
+  seed*auto
+      ^^^^^""",
+    "missing, with a range": """
+memory is missing before gradient; `actor*1..4 | learner` would work.
+  actor*1..4 | gradient+update
+               ^^^^^^^^""",
     "copies of nothing": f"""
 A stage is missing before `*`; one of {NAMES} or actor would work.
   *4 | learner

@@ -96,7 +96,7 @@ def units(plan: Plan) -> list[list[tuple[int, int]]]:
     """Copies that live and die together, as (piece, copy): policies and the envs they drive."""
     rest = [
         (piece, copy)
-        for piece, (stages, copies) in enumerate(plan.pieces)
+        for piece, (stages, copies, _) in enumerate(plan.pieces)
         for copy in range(copies)
         if not drives(plan) or ("env" not in stages and "policy" not in stages)
     ]

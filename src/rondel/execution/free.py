@@ -7,7 +7,7 @@ quicker; no step is learned from twice or lost while it runs.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
 from rondel.execution.backend import Promise
@@ -44,6 +44,7 @@ class Free:
         self.own = ring.gradient is ring.policy
         self.n = 1 if self.own else copies
         self.k = copies * (ring.plan.lag + 1) - 1 if self.own else ring.plan.lag
+        self.acting: Sequence[int] = range(copies)  # those that may start a flight
         self.version, self.weights = 0, ring.weights
         # rounds that each copy has begun, by which its keys are made; of a run that goes on, more
         # than any copy can have begun before
@@ -56,9 +57,12 @@ class Free:
     def next_report(self) -> Report:
         """Go on until something has been learned."""
         while True:
+            self._muster()
             while self._start() or self._teach():
                 pass
             waits = [f.made.outcome[0] for f in self.flying] + [x.waits for x in self.lessons]
+            if self.ring.crew:
+                waits += self.ring.crew.waits()
             ready = set(self.ring.backend.wait(waits))
             flights, lessons = self.flying, self.lessons
             moved = [x for i, x in enumerate(lessons, len(flights)) if i in ready]
@@ -68,6 +72,12 @@ class Free:
                 self.lessons = [x for x in self.lessons if x is not lesson]
                 if report := self._go_on(lesson):
                     return report
+
+    def _muster(self) -> None:
+        """Who acts, where the plan has a range of copies."""
+        if self.ring.crew:
+            busy = {flight.copy for flight in self._outstanding()}
+            self.acting = self.ring.crew.muster(lambda i: i not in busy, self.ring.round)
 
     def _outstanding(self) -> list[Flight]:
         return [*self.flying, *self.queued, *(f for x in self.lessons for f in x.flights)]
@@ -79,9 +89,9 @@ class Free:
             return False
         # a deep queue would make a slow copy's flights older than they need be
         counted, depth = (outstanding, 1) if self.own else (self.flying, _DEPTH)
-        busy = [sum(f.copy == copy for f in counted) for copy in range(len(self.begun))]
-        copy = busy.index(min(busy))
-        if busy[copy] >= depth:
+        busy = {copy: sum(f.copy == copy for f in counted) for copy in self.acting}
+        copy = min(busy, key=lambda copy: busy[copy], default=None)
+        if copy is None or busy[copy] >= depth:
             return False
         made = produce_part(self.ring.policy[copy], self.weights, self.begun[copy])
         self.begun[copy] += 1
@@ -141,4 +151,6 @@ class Free:
         self.weights = self.ring.weights
         report = finish(self.ring, gather([f.made for f in lesson.flights]), metrics)
         report.metrics.update({"policy/lag": sum(lags) / len(lags), "policy/lag_max": max(lags)})
+        if self.ring.crew:
+            report.metrics["policy/copies"] = float(len(self.acting))
         return report

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 
@@ -11,6 +11,7 @@ from rondel.errors import RondelError
 from rondel.execution import episodes, experience
 from rondel.execution.backend import Backend
 from rondel.execution.backends.inline import Inline
+from rondel.execution.crew import Crew, Roomy
 from rondel.execution.episodes import Recent
 from rondel.execution.layout import Share
 from rondel.execution.parts import joined, taken
@@ -46,7 +47,10 @@ class Ring:
             self.env, self.policy, self.memory, self.gradient, self.update = (
                 copies[plan.pieces.index(plan.piece_of(stage))] for stage in STAGES
             )
-            self.backend.get([copy.call("begin") for copy in self.policy])
+            least = plan.piece_of("policy").least
+            self.crew = Crew(task, self.policy, least, cast(Roomy, self.backend)) if least else None
+            here = self.crew.here() if self.crew else self.policy
+            self.backend.get([copy.call("begin") for copy in here])
         except BaseException:
             self.close()
             raise
@@ -75,7 +79,16 @@ class Ring:
         ask = ["lanes", *(("step", "env") if kept else ())]
         if not self.plan.free:  # what a free run has under way is lost with it
             ask.append("made")
-        parts = self.backend.get([copy.call("snapshot", *ask) for copy in self.policy])
+        away = self.crew.away if self.crew else {}
+        here = iter(
+            self.backend.get(
+                [c.call("snapshot", *ask) for i, c in enumerate(self.policy) if i not in away]
+            )
+        )
+        parts = [
+            self.crew.parts(i) if self.crew and i in away else next(here)
+            for i in range(len(self.policy))
+        ]
         tree = {"learner": self.learner(), "recent": self.recent}
         tree |= {name: joined([part[name] for part in parts]) for name in ask if name in parts[0]}
         return tree | {"pending": self._in_flight(tree.pop("made", ()))}
@@ -114,6 +127,9 @@ class Ring:
         made = tuple(made.items for made in flying) if home else ()
         for i, copy in enumerate(self.policy):
             mine = taken(Share(i, len(self.policy)), (lanes | {"made": made},))
+            if self.crew and i in self.crew.away:
+                self.crew.restore(i, mine)
+                continue
             asked.append(copy.call("restore", mine))
             if not kept:
                 asked.append(copy.call("begin_again", round))

@@ -7,10 +7,10 @@ Parsed, checked and printed here, as plain values; what carries the pieces out i
 (8, 'actor*8 | learner')
 """
 
-from rondel.plan.fit import check
+from rondel.plan.fit import check, settled
 from rondel.plan.pieces import STAGES, Piece
 from rondel.plan.plan import Plan
 from rondel.plan.presets import PRESETS
 from rondel.plan.text import parse
 
-__all__ = ["PRESETS", "STAGES", "Piece", "Plan", "check", "parse"]
+__all__ = ["PRESETS", "STAGES", "Piece", "Plan", "check", "parse", "settled"]

@@ -36,6 +36,35 @@ def check(
         raise _refusal(plan, found)
 
 
+def settled(plan: Plan, *, lanes: int, block: int, room: int | None = None) -> Plan:
+    """The plan with numbers in place of its ranges: the most copies that can share the lanes.
+
+    Where there is `room` for so many copies, no more. Without it a range stays one, from its least
+    to the most that can be: who carries it out will see what there is room for.
+    """
+    pieces = list(plan.pieces)
+    for i, piece in enumerate(pieces):
+        if piece.least is None:
+            continue
+        some = Plan(tuple(pieces), plan.lag, plan.free)
+        fits = [n for n in _numbers(some, i, lanes, block) if piece.least <= n <= piece.copies]
+        if not fits:
+            raise _refusal(plan, [_range_fault(some, i, lanes, block)])
+        most = max((n for n in fits if room is None or n <= room), default=fits[0])
+        pieces[i] = Piece(piece.stages, most, piece.least if room is None else None)
+    return Plan(tuple(pieces), plan.lag, plan.free)
+
+
+def _range_fault(plan: Plan, index: int, lanes: int, block: int) -> Fault:
+    piece, numbers = plan.pieces[index], _numbers(plan, index, lanes, block)
+    blocks = f" in blocks of {block}" if "policy" in piece.stages else ""
+    wrong = f"No number of copies in {piece} can share {lanes} lanes{blocks} evenly"
+    least = piece.least or 1
+    near = f"{piece.name}*{listed(nearest(numbers, least), 'or')}" if numbers else "another plan"
+    more = least * _unit(Piece(piece.stages), block)
+    return Fault(f"{wrong}; {near}, or --lanes {more}, would work.", index)
+
+
 class Fault(NamedTuple):
     """Why a plan can't run."""
 
@@ -66,8 +95,7 @@ def _lanes_fault(plan: Plan, index: int, lanes: int, block: int) -> Fault | None
         wrong = f"{piece} has {share} lanes a copy, which is no whole number of blocks of {block}"
 
     ways = []
-    fits = [n for n in divisors(lanes) if lanes % _unit(Piece(piece.stages, n), block) == 0]
-    fits = [n for n in fits if not first_fault(_with_copies(plan, index, n))]
+    fits = _numbers(plan, index, lanes, block)
     if fits:
         copies = "copy" if fits[-1] == 1 else "copies"
         ways.append(f"{listed(nearest(fits, piece.copies), 'or')} {copies}")
@@ -86,9 +114,16 @@ def _unit(piece: Piece, block: int) -> int:
     return piece.copies if "env" in piece.stages or "memory" in piece.stages else 1
 
 
+def _numbers(plan: Plan, index: int, lanes: int, block: int) -> list[int]:
+    """How many copies of a piece there could be."""
+    stages = plan.pieces[index].stages
+    fits = [n for n in divisors(lanes) if lanes % _unit(Piece(stages, n), block) == 0]
+    return [n for n in fits if not first_fault(_with_copies(plan, index, n))]
+
+
 def _with_copies(plan: Plan, index: int, copies: int) -> list[Piece]:
     pieces = list(plan.pieces)
-    pieces[index] = pieces[index]._replace(copies=copies)
+    pieces[index] = Piece(pieces[index].stages, copies)
     return pieces
 
 

@@ -14,19 +14,31 @@ ALIASES = {"all": STAGES, "learner": STAGES[2:], "actor": STAGES[:2]}
 """Names for the usual pieces, the longest first."""
 
 
+AUTO = 1_000_000
+"""Copies of `actor*auto`: as many as there are lanes and room for."""
+
+
 class Piece(NamedTuple):
     """Neighbouring stages that run together, and how many copies of them there are."""
 
     stages: tuple[str, ...]
     copies: int = 1
+    least: int | None = None  # of a range, `actor*4..16`: as many run as there is room for
 
     @property
     def name(self) -> str:
         """The stages in short, without copies: "actor+memory", "policy+learner", "all"."""
         return "+".join(word for word, _ in words_of(self.stages))
 
+    @property
+    def number(self) -> str:
+        """How many copies, as it is written: "4", "4..16", "auto"."""
+        if self.least is None:
+            return str(self.copies)
+        return "auto" if self.copies == AUTO else f"{self.least}..{self.copies}"
+
     def __str__(self) -> str:
-        return self.name if self.copies == 1 else f"{self.name}*{self.copies}"
+        return self.name if self.number == "1" else f"{self.name}*{self.number}"
 
 
 def words_of(stages: Sequence[str]) -> Iterator[tuple[str, int]]:

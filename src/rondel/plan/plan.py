@@ -28,7 +28,7 @@ class Plan:
             raise RondelError("The plan is empty; `all` would work, or `actor*4 | learner`.")
         if any(isinstance(piece.stages, str) for piece in self.pieces):
             raise RondelError("A piece's stages are a tuple of names: Piece(('env',)) would work.")
-        pieces = tuple(Piece(tuple(piece.stages), piece.copies) for piece in self.pieces)
+        pieces = tuple(piece._replace(stages=tuple(piece.stages)) for piece in self.pieces)
         object.__setattr__(self, "pieces", pieces)  # lists would be no value: they can't be hashed
         fault = first_fault(pieces)
         if fault:
@@ -43,6 +43,11 @@ class Plan:
         """Is there more than one process's worth of it: several pieces, or copies?"""
         return len(self.pieces) > 1 or self.pieces[0].copies > 1
 
+    @property
+    def ranged(self) -> bool:
+        """Does a piece have a range of copies in place of a number?"""
+        return any(piece.least is not None for piece in self.pieces)
+
     def piece_of(self, stage: str) -> Piece:
         """The piece that holds a stage."""
         for piece in self.pieces:
@@ -53,7 +58,7 @@ class Plan:
         raise RondelError(f"There is no stage named {stage!r}; {hint}")
 
     def copies(self, stage: str) -> int:
-        """How many copies of a stage run."""
+        """How many copies of a stage run; of a range, the most."""
         return self.piece_of(stage).copies
 
     def __str__(self) -> str:

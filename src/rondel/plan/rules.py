@@ -1,4 +1,4 @@
-"""What makes a plan legal, whoever wrote it: five rules, and for each a sentence.
+"""What makes a plan legal, whoever wrote it: six rules, and for each a sentence.
 
 Every one of the 16 ways to cut the ring is legal; the rules are about stages that are unknown,
 missing, doubled or out of order, and about numbers of copies.
@@ -26,7 +26,7 @@ class Fault(NamedTuple):
 
 def first_fault(pieces: Sequence[Piece]) -> Fault | None:
     """The first rule that these pieces break, if they break one."""
-    for rule in (_known, _in_order, _counted, _one_update, _divisible):
+    for rule in (_known, _in_order, _counted, _ranged, _one_update, _divisible):
         fault = rule(pieces)
         if fault:
             return fault
@@ -102,8 +102,9 @@ def _meant(pieces: Sequence[Piece]) -> str:
     home, homes = len(pieces), {}
     for stage in reversed(STAGES):
         home = homes[stage] = first.get(stage, home)
-    copies = [*(piece.copies for piece in pieces), 1]
-    meant = [Piece(tuple(group), copies[i]) for i, group in groupby(STAGES, homes.__getitem__)]
+    counts = [*pieces, Piece(())]
+    parts = [(counts[i], tuple(group)) for i, group in groupby(STAGES, homes.__getitem__)]
+    meant = [piece._replace(stages=stages) for piece, stages in parts]
     return "." if first_fault(meant) else f"; `{write(meant).text}` would work."
 
 
@@ -114,6 +115,23 @@ def _counted(pieces: Sequence[Piece]) -> Fault | None:
         if not is_whole(piece.copies) or piece.copies < 1:
             wrong = f"{piece.copies!r} copies of {piece.name} can't run"
             return Fault(f"{wrong}: a whole number, 1 or more, would work.", i)
+    return None
+
+
+def _ranged(pieces: Sequence[Piece]) -> Fault | None:
+    """Copies that only act may be more or fewer: each does its own lanes, whoever else does his."""
+    for i, piece in enumerate(pieces):
+        if piece.least is None:
+            continue
+        if not is_whole(piece.least) or not 1 <= piece.least <= piece.copies:
+            wrong = f"{piece.least!r}..{piece.copies} is no range of copies"
+            return Fault(f"{wrong}: from 1 or more up, as in `*4..16`, would work.", i)
+        if any(stage not in ("env", "policy") for stage in piece.stages):
+            return Fault(
+                f"How many copies of {piece.name} there are changes what is learned, so it is a "
+                "number; a range is of pieces that only act: `actor*4..16 | learner` would work.",
+                i,
+            )
     return None
 
 
@@ -139,6 +157,8 @@ def _one_update(pieces: Sequence[Piece]) -> Fault | None:
 def _divisible(pieces: Sequence[Piece]) -> Fault | None:
     """Or else what the copies of one piece make could not be dealt out evenly to the next."""
     for i, (one, two) in enumerate(pairwise(pieces), start=1):
+        if one.least is not None or two.least is not None:
+            continue  # a number that fits is chosen when it starts
         if not _divide(one.copies, two.copies):
             beside = [one.copies, *(piece.copies for piece in pieces[i + 1 : i + 2])]
             around = range(max(1, two.copies - 99), two.copies + 99)

@@ -1,9 +1,10 @@
 """From a line of text to a plan.
 
     plan     = fragment ("|" fragment)*  or  preset ["*" number]
-    fragment = name ("+" name)* ["*" number]
+    fragment = name ("+" name)* ["*" (number | number ".." number | "auto")]
 
-A name is a stage or an alias; the number is of copies of the whole fragment. Blanks mean nothing.
+A name is a stage or an alias; the number is of copies of the whole fragment. A range, or `auto`,
+is as many as there is room for. Blanks mean nothing.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from __future__ import annotations
 import re
 
 from rondel.errors import RondelError
-from rondel.plan.pieces import ALIASES, STAGES, Piece, Written
+from rondel.plan.pieces import ALIASES, AUTO, STAGES, Piece, Written
 from rondel.plan.plan import Plan
 from rondel.plan.pointing import Place, Token, is_word, listed, one_line, pointed, tokens
 from rondel.plan.presets import PRESETS
 from rondel.plan.rules import first_fault, refuse
+
+_NUMBER = r"-?[0-9]{1,9}"
 
 
 def parse(text: str, lag: int | None = None, free: bool | None = None) -> Plan:
@@ -77,11 +80,11 @@ def _fragment(text: str, words: list[Token], stop: Token) -> tuple[Piece, list[P
         elif word is not ending:
             _expect_plus(text, words[i - 1], word)
     copies, place = _copies(text, words[star:], stop)
-    return Piece(tuple(stages), copies), places, place
+    return Piece(tuple(stages), *copies), places, place
 
 
 def _expect_name(text: str, word: Token) -> None:
-    if _number(word) is not None:
+    if re.fullmatch(_NUMBER, word.text):
         raise pointed("Copies stand behind what is copied: `actor*4`.", text, word.place)
     if word.text in ("", "+", "|", "*"):
         where = f"before `{word.text}`" if word.text else "at the end"
@@ -99,25 +102,35 @@ def _expect_plus(text: str, before: Token, word: Token) -> None:
         raise _meaningless(text, word)
 
 
-def _copies(text: str, words: list[Token], stop: Token) -> tuple[int, Place]:
-    """The number behind `*`, and its place; 1 where there is none."""
+def _copies(text: str, words: list[Token], stop: Token) -> tuple[tuple[int, int | None], Place]:
+    """The number behind `*`, with the least of a range, and its place; 1 where there is none."""
     if not words:
-        return 1, stop.place
+        return (1, None), stop.place
     if len(words) == 1:
         raise pointed(
             "A number of copies is missing behind `*`; `*4` would work.", text, words[0].place
         )
     star, given, *more = words
-    number = _number(given)
+    number = _number_or_range(given.text)
     if number is None:
         wrong = f"{given.text!r} is no number of copies"
-        raise pointed(f"{wrong}: a whole number, 1 or more, would work.", text, given.place)
+        work = "a whole number, 1 or more, would work, or a range (`4..16`), or `auto`"
+        raise pointed(f"{wrong}: {work}.", text, given.place)
     if more:
-        raise _behind_copies(text, number, more[0])
+        raise _behind_copies(text, given.text, more[0])
     return number, (star.start, given.place[1])
 
 
-def _behind_copies(text: str, number: int, word: Token) -> RondelError:
+def _number_or_range(word: str) -> tuple[int, int | None] | None:
+    """The copies and the least of them; None if it is nothing of the kind."""
+    if word == "auto":
+        return AUTO, 1
+    if found := re.fullmatch(r"([0-9]{1,9})\.\.([0-9]{1,9})", word):
+        return int(found[2]), int(found[1])
+    return (int(word), None) if re.fullmatch(_NUMBER, word) else None
+
+
+def _behind_copies(text: str, number: str, word: Token) -> RondelError:
     if word.text == "+":
         wrong = f"Copies are of the whole piece, so `*{number}` stands at its end"
         return pointed(f"{wrong}: `actor+memory*{number}`.", text, word.place)
@@ -135,17 +148,15 @@ def _meaningless(text: str, word: Token) -> RondelError:
     return pointed(f"{wrong}: `+` joins stages, `|` cuts, `*4` makes copies.", text, word.place)
 
 
-def _number(word: Token) -> int | None:
-    return int(word.text) if re.fullmatch(r"-?[0-9]{1,9}", word.text) else None
-
-
 def _scaled(text: str, name: str, words: list[Token]) -> tuple[Piece, ...]:
     """A preset's pieces, with the copies asked for."""
     template = PRESETS[name].text
     pieces = _read(template, tokens(template))
     if not words:
         return pieces
-    asked, place = _copies(text, words, Token("", len(text)))
+    (asked, least), place = _copies(text, words, Token("", len(text)))
+    if least is not None:
+        return _with_range(text, name, place, asked, least)
     most = max(piece.copies for piece in pieces)
     if asked < 1:
         wrong = f"{asked} copies of {name} can't run"
@@ -160,6 +171,20 @@ def _scaled(text: str, name: str, words: list[Token]) -> tuple[Piece, ...]:
         wrong = f"{name} is `{template}`, which does not scale evenly to {asked}"
         raise pointed(f"{wrong}; {name}*{below} or {name}*{above} would work.", text, place)
     return scaled
+
+
+def _with_range(text: str, name: str, place: Place, most: int, least: int) -> tuple[Piece, ...]:
+    """A preset's pieces, with a range of copies of those that act; what else it has stays."""
+    template = PRESETS[name].text
+    pieces = _read(template, tokens(template))
+    ranged = [
+        piece._replace(copies=most, least=least) if "policy" in piece.stages else piece
+        for piece in pieces
+    ]
+    fault = first_fault(ranged)
+    if fault:
+        raise pointed(f"{name} is `{template}`. {fault.sentence}", text, place)
+    return tuple(ranged)
 
 
 def _scale(pieces: tuple[Piece, ...], number: int) -> tuple[Piece, ...] | None:

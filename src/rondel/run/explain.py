@@ -67,7 +67,8 @@ class Fragment:
 
     name: str
     stages: tuple[str, ...]
-    copies: int
+    copies: int  # of a range, the most
+    least: int
     runs: tuple[str, ...]  # what is fused, in words
     holds: dict[str, int | None]  # bytes in a copy by stage; None: an environment doesn't say
     asks: dict[str, float]  # of the machine, for each copy
@@ -152,6 +153,7 @@ def explained(setup: Setup) -> Explanation:
                 piece.name,
                 piece.stages,
                 piece.copies,
+                piece.least or piece.copies,
                 tuple(_runs(task, plan, piece, meshed)),
                 _holds(task, piece, shard),
                 asks[i] if options.on == "ray" else _ASKS[str(options.on)],

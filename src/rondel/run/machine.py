@@ -30,7 +30,7 @@ def settle() -> str:
         jax.config.update("jax_compilation_cache_dir", str(cache))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-    return f"{flags} on {_cores()} cores"
+    return f"{flags} on {cores()} cores"
 
 
 def sweep(cache: Path) -> None:
@@ -60,6 +60,6 @@ def _is_whole(path: Path) -> bool:
     return stream.eof
 
 
-def _cores() -> int:
+def cores() -> int:
     affinity = getattr(os, "sched_getaffinity", None)  # not on every system
     return len(affinity(0)) if affinity else os.cpu_count() or 1

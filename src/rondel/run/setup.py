@@ -28,7 +28,7 @@ from rondel.plan.pieces import write
 from rondel.plan.pointing import divisors, listed, nearest, pointed
 from rondel.plan.resources import resources_for
 from rondel.plan.rules import first_fault
-from rondel.run import networks
+from rondel.run import machine, networks
 from rondel.run.fields import with_fields
 from rondel.spaces import zeros
 from rondel.types import Algorithm, Env, EnvSpec, HostWorld, Tree
@@ -327,7 +327,20 @@ def _planned(options: Options) -> tuple[Options, Plan]:
     if options.address and on != "ray":
         raise RondelError(f"address={options.address!r} is of a Ray cluster: it needs on='ray'.")
     options = dataclasses.replace(options, plan=str(plan), lag=plan.lag, free=plan.free, on=on)
-    return options, plan
+    return options, _settled(plan, options)
+
+
+def _settled(plan: Plan, options: Options) -> Plan:
+    """How many copies a range means: as many as this machine has cores, or as Ray's nodes hold."""
+    follows = options.on == "ray" and plan.ranged
+    if follows and not (plan.free and plan.piece_of("policy").least is not None):
+        raise RondelError(
+            f"`{plan}` on Ray would follow the nodes that come and go, which only the copies that "
+            "act can do, and only as they please: `actor*4..16 | learner` with --free would work, "
+            "or a number."
+        )
+    room = None if follows else machine.cores()
+    return plans.settled(plan, lanes=options.lanes, block=options.block or 1, room=room)
 
 
 def _check_env(world: Env | HostWorld) -> None:

@@ -101,11 +101,21 @@ def _place(facts: Explanation) -> str:
     if facts.on == "processes":
         return f"processes: {facts.processes}, the driver and one for {many}"
     where = f"the cluster at {facts.address}" if facts.address else "a cluster that is started here"
+    most = _in_all(facts, [fragment.copies for fragment in facts.fragments])
+    least = _in_all(facts, [fragment.least for fragment in facts.fragments])
+    asks = f"in all {most}"
+    if least != most:
+        asks = f"{least} at the least, {most} at the most, as nodes come and go"
+    return f"ray: an actor for {many}, on {where}; {asks}"
+
+
+def _in_all(facts: Explanation, copies: list[int]) -> str:
+    """What so many copies of each fragment ask for together."""
     total: dict[str, float] = {}
-    for fragment in facts.fragments:
+    for fragment, number in zip(facts.fragments, copies, strict=True):
         for name, amount in fragment.asks.items():
-            total[name] = total.get(name, 0.0) + fragment.copies * amount
-    return f"ray: an actor for {many}, on {where}; in all {_asked(total)}"
+            total[name] = total.get(name, 0.0) + number * amount
+    return _asked(total)
 
 
 def _asked(asks: dict[str, float]) -> str:
@@ -118,6 +128,8 @@ def _asked(asks: dict[str, float]) -> str:
 
 def _fragment(fragment: Fragment, facts: Explanation) -> list[str]:
     copies = f", {fragment.copies} copies" if fragment.copies > 1 else ""
+    if fragment.least < fragment.copies:
+        copies = f", {fragment.least} to {fragment.copies} copies"
     stages = "+".join(fragment.stages)
     lines = [f"{fragment.name}{copies}" + (f": {stages}" if stages != fragment.name else "")]
     for i, run in enumerate(fragment.runs):

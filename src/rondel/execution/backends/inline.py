@@ -59,7 +59,7 @@ class Inline:
             self._copies = [InlineCopy("all", mesh.MeshFragment(task, plan))]
             return [list(self._copies)]
         pieces: list[list[Any]] = []
-        for piece, (_, copies) in enumerate(plan.pieces):
+        for piece, (_, copies, _) in enumerate(plan.pieces):
             pieces.append([])
             for copy in range(copies):
                 make, args = recipe(task, plan, piece, copy)

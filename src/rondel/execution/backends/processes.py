@@ -95,7 +95,7 @@ class Processes:
             self._patience = 2 * self._deadline
         recipes = {
             (piece, copy): recipe(task, plan, piece, copy)
-            for piece, (_, copies) in enumerate(plan.pieces)
+            for piece, (_, copies, _) in enumerate(plan.pieces)
             for copy in range(copies)
         }
         self._make_arenas(len(recipes))

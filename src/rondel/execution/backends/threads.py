@@ -131,7 +131,7 @@ class Threads:
         pieces: list[list[Any]] = []
         made = []
         told: list[BaseException] = []
-        for piece, (_, copies) in enumerate(plan.pieces):
+        for piece, (_, copies, _) in enumerate(plan.pieces):
             pieces.append([ThreadCopy(name_of(plan, piece, i), told) for i in range(copies)])
             self._copies += pieces[-1]
             for i, copy in enumerate(pieces[-1]):

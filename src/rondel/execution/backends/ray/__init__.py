@@ -15,7 +15,6 @@ from typing import Any
 
 from rondel.errors import RondelError
 from rondel.execution.backend import Copy, Late, drives, envs_of, name_of, recipe
-from rondel.execution.backends.actor import Worker, surroundings
 from rondel.execution.backends.cluster import Bundle, bundles_of, missing, said, total
 from rondel.execution.backends.failure import Elsewhere, unpack
 from rondel.execution.backends.journal import Journal, Redo
@@ -37,12 +36,13 @@ except ImportError as absent:
 from rondel.execution.backends.ray.copy import RayCopy
 from rondel.execution.backends.ray.faults import fault_in, fault_of, outcome_of
 from rondel.execution.backends.ray.joining import join, start_here
-from rondel.execution.backends.ray.recovery import Recovery
+from rondel.execution.backends.ray.ranges import Ranges
+from rondel.execution.backends.ray.rooms import Rooms
 
 _GRACE = 5.0  # seconds for copies to free what they hold, before they are killed
 
 
-class Ray(Recovery):
+class Ray(Ranges):
     """The backend of Ray's actors.
 
     By default a cluster is started here for the run; `address` names one that runs already, as
@@ -71,8 +71,9 @@ class Ray(Recovery):
         recipes = _packed(task, plan)
         self._plan, self._redo = plan, Redo(plan, task)
         try:
-            self._join_cluster(sum(map(len, bundles)))
-            self._reserve(plan, bundles)
+            least = [piece[: plan.pieces[i].least] for i, piece in enumerate(bundles)]
+            self._join_cluster(sum(map(len, least)))
+            self._reserve(plan, bundles, least)
             pieces = self._make_copies(plan, bundles, recipes)
             self._start(self._copies)
         except BaseException:
@@ -92,26 +93,42 @@ class Ray(Recovery):
             start_here()
         self._ours = True
 
-    def _reserve(self, plan: Plan, bundles: list[list[Bundle]]) -> None:
-        """Room for every copy, or a sentence of what is missing."""
+    def _reserve(self, plan: Plan, bundles: list[list[Bundle]], least: list[list[Bundle]]) -> None:
+        """Room for every copy, of a range for the least of them, or a sentence of what is missing.
+
+        The rest of a range will have some when there is some.
+        """
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        if lack := missing(plan, bundles, nodes):
+        if lack := missing(plan, least, nodes):
             raise RondelError(lack)
-        asked = [bundle for piece in bundles for bundle in piece if bundle]
-        if not asked:
-            return
-        self._group = placement_group(asked, strategy="PACK")
+        ranged = [i for i, piece in enumerate(plan.pieces) if piece.least is not None]
+        fixed = [b for i, piece in enumerate(bundles) if i not in ranged for b in piece if b]
+        if fixed:
+            self._group = placement_group(fixed, strategy="PACK")
+        for i in ranged:
+            self._rooms = Rooms(bundles[i])
+        few = sum(len(least[i]) for i in ranged)
         end = time.monotonic() + self._deadline
-        while not self._group.wait(min(1.0, self._deadline)):  # short, so that Ctrl-C is heard
+        while not self._is_reserved(few):
             if time.monotonic() > end:
                 free = ray.available_resources()
-                wants = total(asked)
+                wants = total([bundle for piece in least for bundle in piece])
                 raise Late(
                     f"`{plan}` asks for {said(wants)}. The cluster has as much, but did not give "
                     f"it within {self._deadline:g} s: {said({k: free.get(k, 0) for k in wants})} "
                     "free now. It would start when others end, or with less: resources of cpu=0 "
                     "share cores."
                 )
+
+    def _is_reserved(self, few: int) -> bool:
+        """Is there room for all that must be there? It waits a little."""
+        patience = min(1.0, self._deadline)  # short, so that Ctrl-C is heard
+        if self._group is not None and not self._group.wait(patience):
+            return False
+        if self._rooms is None or len(self._rooms.open(now=True)) >= few:
+            return True
+        time.sleep(min(0.1, patience))
+        return False
 
     def _make_copies(
         self, plan: Plan, bundles: list[list[Bundle]], recipes: list[tuple[bool, bytes]]
@@ -135,25 +152,23 @@ class Ray(Recovery):
                     "max_restarts": 0,
                     "max_task_retries": 0,
                 }
-                if bundle:
+                pieces[-1].append(copy)
+                if self._rooms is not None and plan.pieces[piece].least is not None:
+                    self._slots.append(copy)
+                    copy.options["scheduling_strategy"] = self._rooms.strategy(i)
+                    if i not in self._rooms.open():
+                        continue  # it comes when there is room
+                elif bundle:
                     copy.options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(
                         self._group, bundle_number, placement_group_capture_child_tasks=False
                     )
                     bundle_number += 1
-                pieces[-1].append(copy)
                 self._copies.append(copy)
         return pieces
 
     def _start(self, copies: list[RayCopy]) -> None:
         """An actor for each copy, with lines between policies and environments."""
-        worker, like_here = ray.remote(Worker), surroundings()
-
-        def where() -> tuple[str, str]:
-            return ray.util.get_node_ip_address(), ray.get_runtime_context().get_node_id()
-
-        for copy in copies:
-            copy.be(worker.options(**copy.options).remote(where))
-        made = [copy.ask("make", copy.name, like_here, *copy.recipe)[0] for copy in copies]
+        made = self._begin_somewhere(copies)
         for copy, place in zip(copies, self._fetch(made), strict=True):
             copy.process, copy.address, copy.node = place
         if drives(self._plan):
@@ -281,6 +296,7 @@ class Ray(Recovery):
         copies, self._copies = [c for c in self._copies if c.actor is not None], []
         self._keeper.abandon()
         group, self._group = self._group, None
+        rooms, self._rooms, self._slots = self._rooms, None, []
         ours, self._ours = self._ours, False
         if not ray.is_initialized():
             return
@@ -294,6 +310,8 @@ class Ray(Recovery):
                 ray.kill(copy.actor)
             if group is not None:
                 remove_placement_group(group)
+            if rooms is not None:
+                rooms.close()
             faults = [fault_of(ref, {}) for ref in closed]
             if ours:
                 ray.shutdown()
@@ -305,7 +323,7 @@ class Ray(Recovery):
 def _packed(task: Any, plan: Plan) -> list[tuple[bool, bytes]]:
     """How each copy is made, with whether that needs jax: functions and classes by value."""
     packed = []
-    for piece, (_, copies) in enumerate(plan.pieces):
+    for piece, (_, copies, _) in enumerate(plan.pieces):
         for copy in range(copies):
             make, args = recipe(task, plan, piece, copy)
             try:

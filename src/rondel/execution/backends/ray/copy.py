@@ -19,9 +19,11 @@ class RayCopy:
 
         self.backend, self.place, self.name, self.results = backend, place, name, RESULTS
         self.options: dict[str, Any] = {}  # what its actors ask of Ray
+        self.guest = False  # of a range: does it run without the room that it asks for?
         self.recipe = False, b""  # what they are told to be
         self.journal = Journal(is_kept=False)
         self.actor: Any = None
+        self.arrival: Promise | None = None  # of one that is on its way: where it will be
         self.process, self.address, self.node = 0, "", ""  # once they are known
         self.open: deque[Call] = deque()  # calls that are not known to be over
         self.turn = Turn(0, 0)  # of the next call

@@ -50,6 +50,7 @@ def copies(number: int) -> Callable[[Report], bool]:
     return lambda report: report.metrics.get("policy/copies") == number
 
 
+@pytest.mark.long
 def test_nodes_come_and_go(cluster: Any) -> None:
     """Whoever acts, a round has the same rows, and none is lost or counted twice."""
     toy = task("toy", same.ENV)._replace(block=4)

@@ -4,7 +4,7 @@
     python benchmarks/reliability/run.py --write             written to docs/reliability.md
     python benchmarks/reliability/run.py kill --only ray     one fault, on one backend
     python benchmarks/reliability/run.py cost                what keeping costs, without any fault
-    python benchmarks/reliability/run.py soak --minutes 30   kills and stops at random, for long
+    python benchmarks/reliability/run.py soak --minutes 30   faults at random, for long
 
 A fault strikes one of the run's processes, chosen at random, about once a second for a minute (or
 until the run is over). Then the run goes on to its end and is compared with one that nobody
@@ -22,6 +22,8 @@ import signal
 import statistics
 import threading
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -65,11 +67,11 @@ class Case(NamedTuple):
 
 
 CASES = (
-    Case("ppo", "CartPole-v1", "actor*2 | learner", 200_000, 400),
+    Case("ppo", "CartPole-v1", "actor*2 | learner", 400_000, 400),
     Case("dqn", "CartPole-v1", "actor*2 | memory | gradient+update", 30_000, 20, block=4),
-    Case("ppo", "CartPole-v1", "env*2 | policy+learner", 100_000, 100),
-    Case("ppo", "gymnasium:CartPole-v1", "actor*2 | learner", 100_000, 100),
-    Case("dqn", "CartPole-v1", "actor*2 | learner", 60_000, 20, free=True, lag=2, block=4),
+    Case("ppo", "CartPole-v1", "env*2 | policy+learner", 200_000, 100),
+    Case("ppo", "gymnasium:CartPole-v1", "actor*2 | learner", 200_000, 100),
+    Case("dqn", "CartPole-v1", "actor*2 | learner", 100_000, 20, free=True, lag=2, block=4),
 )
 
 
@@ -85,8 +87,10 @@ def victims(run: Any) -> list[int]:
 class Chaos:
     """Strikes a random process about once a second."""
 
-    def __init__(self, run: Any, fault: str, seconds: float, seed: int = 0) -> None:
-        self._run, self._fault, self._seconds = run, fault, seconds
+    def __init__(
+        self, run: Any, fault: str, seconds: float, seed: int = 0, nodes: Nodes | None = None
+    ) -> None:
+        self._run, self._fault, self._seconds, self.nodes = run, fault, seconds, nodes
         self._random = random.Random(seed)
         self._over = threading.Event()
         self.strikes = 0
@@ -105,7 +109,12 @@ class Chaos:
         while time.monotonic() < end and not self._over.wait(self._random.uniform(0.5, 1.5)):
             if not (pids := victims(self._run)):
                 continue
-            kind = self._random.choice(("kill", "stop")) if self._fault == "soak" else self._fault
+            kind = self._fault
+            if kind == "soak":  # a stop is found after five seconds, on Ray after the deadline
+                kind = self._random.choices(("kill", "stop", "node"), (40, 3, 1))[0]
+            if kind == "node" and self.nodes:
+                self.nodes.lose()
+                continue
             which = signal.SIGSTOP if kind == "stop" else signal.SIGKILL
             try:
                 os.kill(self._random.choice(pids), which)
@@ -152,55 +161,117 @@ def strike(case: Case, on: str, fault: str, seconds: float) -> str:
     )
 
 
-def cost(seconds: float) -> list[str]:
-    """Steps/s with and without keeping, in turn."""
-    rows = ["| plan | on | kept against not kept, each turn | median |", "|---|---|---|---|"]
-    for case in CASES[:2]:
-        for on in ("processes", "ray"):
-            shares = []
+def cost(seconds: float, cases: Sequence[Case], backends: Sequence[str]) -> list[str]:
+    """Time and CPU time of a step with keeping, against those without, in turn.
+
+    CPU time is what keeping takes whoever else is busy on the machine.
+    """
+    rows = [
+        "| plan | on | time, each turn | median | CPU time, each turn | median |",
+        "|---|---|---|---|---|---|",
+    ]
+    for case in cases:
+        for on in backends:
+            turns = []
             for _ in range(5):
-                speeds = [speed(case, on, restarts, seconds) for restarts in (20, 0)]
-                shares.append(speeds[0] / speeds[1])
-            told = ", ".join(f"{share:.3f}" for share in shares)
-            rows.append(f"| {case.name} | {on} | {told} | {statistics.median(shares):.3f} |")
+                kept, plain = (spent(case, on, restarts, seconds) for restarts in (20, 0))
+                turns.append((kept[0] / plain[0], kept[1] / plain[1]))
+            told = [
+                f"{', '.join(f'{x:.3f}' for x in each)} | {statistics.median(each):.3f}"
+                for each in zip(*turns, strict=True)
+            ]
+            rows.append(f"| {case.name} | {on} | {' | '.join(told)} |")
             print(rows[-1], flush=True)
     return rows
 
 
-def speed(case: Case, on: str, restarts: int, seconds: float) -> float:
+def spent(case: Case, on: str, restarts: int, seconds: float) -> tuple[float, float]:
+    """Seconds, and CPU seconds of all its processes, for a million steps."""
     with case._replace(steps=10**9).start(on, restarts=restarts) as run:
         reports = run.rounds()
         for _ in range(5):
             next(reports)
-        began, before = time.monotonic(), run.steps
+        began, busy, before = time.monotonic(), cpu_seconds(), run.steps
         while time.monotonic() - began < seconds:
             next(reports)
-        return (run.steps - before) / (time.monotonic() - began)
+        steps = (run.steps - before) / 1e6
+        return (time.monotonic() - began) / steps, (cpu_seconds() - busy) / steps
+
+
+def cpu_seconds() -> float:
+    """What this process and all that it started have used so far."""
+    return sum(sum(process.cpu_times()[:2]) for process in family())
+
+
+def family() -> list[psutil.Process]:
+    me = psutil.Process()
+    return [me, *me.children(recursive=True)]
+
+
+class Nodes:
+    """A cluster of Ray on this machine, of which a node can be lost."""
+
+    def __init__(self) -> None:
+        from ray.cluster_utils import Cluster
+
+        self._cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+        self._node = self._cluster.add_node(num_cpus=2)
+        self._cluster.wait_for_nodes()
+        self.address = self._cluster.address
+        self.lost = 0
+
+    def lose(self) -> None:
+        """One node goes, and another comes."""
+        self._cluster.remove_node(self._node, allow_graceful=False)
+        self._node = self._cluster.add_node(num_cpus=2)
+        self.lost += 1
+
+    def close(self) -> None:
+        self._cluster.shutdown()
 
 
 def soak(on: str, minutes: float) -> list[str]:
-    """Kills and stops at random for long: memory and descriptors stay what they were."""
+    """Kills, stops and lost nodes at random for long: nothing grows, and nothing hangs."""
     rows = [
-        "| minute | steps | restarts | this process, MiB | descriptors |",
-        "|---|---|---|---|---|",
+        "| minute | steps | strikes | nodes lost | restarts | driver, MiB | all, MiB "
+        "| descriptors | longest wait, s |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
-    me = psutil.Process()
     case = CASES[0]._replace(steps=10**12)
-    with case.start(on) as run, Chaos(run, "soak", minutes * 60):
-        began, told = time.monotonic(), 0.0
-        for report in run.rounds():
-            now = (time.monotonic() - began) / 60
-            if now >= told:
-                deaths = sum(len(c.journal.deaths) for c in run.ring.backend._copies)
-                rows.append(
-                    f"| {now:.0f} | {report.steps:,} | {deaths} | "
-                    f"{me.memory_info().rss / 2**20:.0f} | {me.num_fds()} |"
-                )
-                print(rows[-1], flush=True)
-                told = now + minutes / 10
-            if now >= minutes:
-                break
+    nodes = Nodes() if on == "ray" else None
+    more = {"address": nodes.address, "deadline": 40.0} if nodes else {}
+    try:
+        with case.start(on, **more) as run, Chaos(run, "soak", minutes * 60, nodes=nodes) as chaos:
+            began = last = time.monotonic()
+            told = waited = 0.0
+            for report in run.rounds():
+                now = time.monotonic()
+                waited, last = max(waited, now - last), now
+                if (now - began) / 60 >= told:
+                    rows.append(_soaked((now - began) / 60, report, run, chaos, waited))
+                    print(rows[-1], flush=True)
+                    told, waited = told + minutes / 10, 0.0
+                if now - began >= 60 * minutes:
+                    break
+    finally:
+        if nodes:
+            nodes.close()
+    left = [process for process in family()[1:] if process.is_running()]
+    print(f"{len(left)} processes left", flush=True)
     return rows
+
+
+def _soaked(minute: float, report: Any, run: Any, chaos: Chaos, waited: float) -> str:
+    deaths = sum(len(copy.journal.deaths) for copy in run.ring.backend._copies)
+    sizes = []
+    for process in family():
+        with suppress(psutil.NoSuchProcess):
+            sizes.append(process.memory_info().rss / 2**20)
+    lost = chaos.nodes.lost if chaos.nodes else 0
+    return (
+        f"| {minute:.0f} | {report.steps:,} | {chaos.strikes} | {lost} | {deaths} | {sizes[0]:.0f} "
+        f"| {sum(sizes):.0f} | {psutil.Process().num_fds()} | {waited:.1f} |"
+    )
 
 
 def write(name: str, lines: list[str]) -> None:
@@ -222,21 +293,21 @@ def main() -> None:
     args = parser.parse_args()
     logging.getLogger("rondel").setLevel(logging.ERROR)
     backends = [args.only] if args.only else ["processes", "ray"]
+    cases = CASES if args.case is None else CASES[args.case : args.case + 1]
     if args.what == "cost":
-        lines = cost(min(args.seconds, 15.0))
+        lines = cost(min(args.seconds, 15.0), cases[:2], backends)
     elif args.what == "soak":
         lines = soak(backends[0], args.minutes)
     else:
         faults = ["kill", "stop"] if args.what == "faults" else [args.what]
         lines = ["| fault | run | on | strikes | outcome | took |", "|---|---|---|---|---|---|"]
-        cases = CASES if args.case is None else CASES[args.case : args.case + 1]
         for fault in faults:
             for on in backends if fault == "kill" else backends[:1]:
                 for case in cases:
                     lines.append(strike(case, on, fault, args.seconds))
                     print(lines[-1], flush=True)
     if args.write:
-        write(args.what, lines)
+        write(f"soak on {backends[0]}" if args.what == "soak" else args.what, lines)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import rondel
+from marks import few_of
 from rondel import nets
 from rondel.algorithms import dqn
 from rondel.envs import make
@@ -58,7 +59,7 @@ VALUES = {
 BEST = {"action": [1], "both": [0, 1]}
 
 
-@pytest.mark.parametrize("probe", VALUES)
+@pytest.mark.parametrize("probe", few_of(VALUES, ["delay", "both"]))
 def test_ppo_finds_values_and_actions(probe):
     run, value = ppo_on(probe)
     obs, expected = VALUES[probe]
@@ -109,7 +110,7 @@ Q_VALUES = {
 }
 
 
-@pytest.mark.parametrize("probe", Q_VALUES)
+@pytest.mark.parametrize("probe", few_of(Q_VALUES, ["delay", "both"]))
 def test_dqn_finds_what_actions_are_worth(probe):
     run, q = dqn_on(probe, double=probe != "delay")
     obs, expected = Q_VALUES[probe]
@@ -144,6 +145,7 @@ def on_a_screen(env):
     return Env(env.spec._replace(id="test:screen", observation=screen), init, step)
 
 
+@pytest.mark.long
 def test_dqn_finds_what_actions_are_worth_by_an_image():
     run, q = dqn_on(on_a_screen(make("probe:both")), dueling=True, prioritised=True)
     assert run.state.params["torso"][0][0]["w"].shape == (3, 3, 1, 16)  # "auto" is minatar

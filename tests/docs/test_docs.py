@@ -14,6 +14,7 @@ from types import ModuleType
 
 import pytest
 
+from marks import few_of
 from rondel.run import cli
 
 ROOT = Path(__file__).parents[2]
@@ -88,13 +89,19 @@ def run_command(arguments):
     assert status in (0, None), f"rondel {shlex.join(arguments)} ended with {status}"
 
 
+QUICK = [page for page in PAGES if page.stem in ("README", "getting-started", "distribution")]
+
+
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if page != OWN_ALGORITHM], ids=lambda page: page.stem
+    "page",
+    few_of([page for page in PAGES if page != OWN_ALGORITHM], QUICK),
+    ids=lambda page: page.stem,
 )
 def test_what_a_page_shows_runs(page, run_page):
     run_page(page)
 
 
+@pytest.mark.long
 def test_the_algorithm_that_a_page_writes_learns(run_page):
     shown = run_page(OWN_ALGORITHM)
     assert shown.solved.setup.env_id == "probe:both"

@@ -193,7 +193,8 @@ def test_the_check_passes_and_leaves_no_pool_open():
 PLANS = ("env*2 | policy | learner", "actor*2 | learner")
 
 
-@pytest.mark.parametrize("world", [pytest.param("envpool", marks=pytest.mark.long), "envpool-xla"])
+@pytest.mark.long
+@pytest.mark.parametrize("world", ["envpool", "envpool-xla"])
 def test_every_plan_gives_the_same_numbers(world):
     open_before = set(envpool_xla._pools)
     env = make(f"{world}:CartPole-v1")

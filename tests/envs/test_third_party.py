@@ -42,6 +42,7 @@ def env():
     return episodic(EnvSpec("pgx:2048", observation, Discrete(4)), start, move, observe)
 
 
+@pytest.mark.long
 def test_it_goes_as_pgx_alone(env):
     check(env)
     lane_key = keys(1)

@@ -18,12 +18,12 @@ CASES = (
     ("toy", "all", 0),
     ("ppo", "actor*2 | learner", 0),
     ("toy", "actor*2 | learner", 2),
-    ("dqn", "env*4 | policy+learner", 0),
-    ("dqn", "actor*2 | memory*2 | gradient+update", 0),
     ("toy", "actor+memory+gradient*2 | update", 0),
     *(
         pytest.param(*case, marks=pytest.mark.long)
         for case in (
+            ("dqn", "env*4 | policy+learner", 0),
+            ("dqn", "actor*2 | memory*2 | gradient+update", 0),
             ("toy", "env*2 | policy*2 | memory | gradient | update", 1),
             ("ppo", "all*2", 0),
             ("dqn", "actor*2 | memory*2 | gradient*4 | update", 2),

@@ -20,6 +20,7 @@ import pytest
 
 from execution.backends import same
 from execution.test_equality import assert_equal, task
+from marks import few_of
 from rondel.errors import RondelError
 from rondel.execution.backend import Late, Lost
 from rondel.execution.backends.inline import Inline
@@ -49,7 +50,7 @@ def cluster() -> Iterator[None]:
     ray.shutdown()
 
 
-@pytest.mark.parametrize(("name", "plan"), CASES)
+@pytest.mark.parametrize(("name", "plan"), few_of(CASES, CASES[:2]))
 def test_ray_equals_inline(name: str, plan: str) -> None:
     same.assert_equals_inline(Ray(), name, plan)
 
@@ -74,6 +75,7 @@ def test_host_environments_alone_need_no_jax() -> None:
     assert_equal(result, same.inline("toy", cut, 0, world))
 
 
+@pytest.mark.long
 def test_ray_equals_inline_with_a_lag_and_after_a_restore() -> None:
     """What is restored is no promise: values go to the actors, rounds in flight among them."""
     plan = parse("actor*2 | learner", lag=1)
@@ -93,6 +95,7 @@ def test_ray_equals_inline_with_a_lag_and_after_a_restore() -> None:
         ring.close()
 
 
+@pytest.mark.long
 def test_ray_equals_inline_until_an_environment_is_killed() -> None:
     """Only its policy is in touch with it, but the driver hears who died."""
     plan = "env*2 | policy | learner"
@@ -300,6 +303,7 @@ def test_what_is_missing_is_said(nodes: Any, said: str | None) -> None:
     assert (lack is None) if said is None else (said in lack)
 
 
+@pytest.mark.long
 def test_a_run_within_an_actor_of_a_run() -> None:
     with recorders("all") as (on, ((outer,),)):
         inner = on.get([outer.call("train")])[0]
@@ -348,6 +352,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_a_program_and_the_cluster_that_it_started(tmp_path: Path) -> None:
     """With more copies than cores, and an environment that only the program's own file has."""
     script = tmp_path / "program.py"

@@ -65,7 +65,7 @@ def kill_one(runner: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "plan", "disturb"),
     [
-        ("toy", "actor*2 | learner", kill_all),
+        pytest.param("toy", "actor*2 | learner", kill_all, marks=pytest.mark.long),
         pytest.param("toy", "env*2 | policy+learner", kill_one, marks=pytest.mark.long),
         pytest.param("dqn", "actor | memory | gradient+update", kill_all, marks=pytest.mark.long),
         pytest.param("ppo", "actor*2 | learner", kill_one, marks=pytest.mark.long),

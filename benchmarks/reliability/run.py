@@ -215,16 +215,22 @@ class Nodes:
         from ray.cluster_utils import Cluster
 
         self._cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
-        self._node = self._cluster.add_node(num_cpus=2)
+        self._nodes: list[Any] = []
+        self.add()
         self._cluster.wait_for_nodes()
         self.address = self._cluster.address
         self.lost = 0
 
     def lose(self) -> None:
-        """One node goes, and another comes."""
-        self._cluster.remove_node(self._node, allow_graceful=False)
-        self._node = self._cluster.add_node(num_cpus=2)
-        self.lost += 1
+        """The oldest node goes, if there is another."""
+        if len(self._nodes) == 2:
+            self._cluster.remove_node(self._nodes.pop(0), allow_graceful=False)
+            self.lost += 1
+
+    def add(self) -> None:
+        """There is one node more than the run needs. (Ray lets only the main thread do this.)"""
+        while len(self._nodes) < 2:
+            self._nodes.append(self._cluster.add_node(num_cpus=2))
 
     def close(self) -> None:
         self._cluster.shutdown()
@@ -247,6 +253,9 @@ def soak(on: str, minutes: float) -> list[str]:
             for report in run.rounds():
                 now = time.monotonic()
                 waited, last = max(waited, now - last), now
+                if nodes:
+                    nodes.add()
+                    last = time.monotonic()
                 if (now - began) / 60 >= told:
                     rows.append(_soaked((now - began) / 60, report, run, chaos, waited))
                     print(rows[-1], flush=True)

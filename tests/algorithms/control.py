@@ -27,7 +27,9 @@ def policy_of(params, obs):
 def q_of(critics, obs, action):
     """Values [critics, n]."""
     seen = np.concatenate([obs, action], -1)
-    return np.stack([forward(each["q"], seen)[..., 0] for each in critics])
+    many = len(critics["q"][0]["w"])
+    each = [jax.tree.map(lambda x, i=i: x[i], critics["q"]) for i in range(many)]
+    return np.stack([forward(layers, seen)[..., 0] for layers in each])
 
 
 def random_like(params, seed):

@@ -211,7 +211,8 @@ def critic_loss(
 def policy_loss(model: Model, policy: Tree, critics: Tree, batch: TransitionBatch) -> Array:
     """-Q(s, π(s)) by the first critic: its slope is the deterministic policy gradient."""
     action = jnp.tanh(model.policy.apply(policy, batch.obs))
-    return -ops.masked_mean(model.critic.apply(critics[0], (batch.obs, action)), batch.valid)
+    first = jax.tree.map(lambda x: x[0], critics)
+    return -ops.masked_mean(model.critic.apply(first, (batch.obs, action)), batch.valid)
 
 
 def next_actions(config: Config, model: Model, policy: Tree, obs: Tree, key: Array) -> Array:

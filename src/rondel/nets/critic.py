@@ -48,12 +48,16 @@ def critic(torso: Network, width: int, actions: int, hidden: Sequence[int]) -> N
 
 
 def several(network: Network, n: int) -> Network:
-    """`n` networks of one kind that see the same, each for itself: outputs are [n, ...]."""
+    """`n` networks of one kind that see the same, each for itself: outputs are [n, ...].
+
+    Their parameters are stacked [n, ...], so that a layer of all of them is one product.
+    """
 
     def init(key: Array) -> Tree:
-        return [network.init(k) for k in jax.random.split(key, n)]
+        each = [network.init(k) for k in jax.random.split(key, n)]
+        return jax.tree.map(lambda *xs: jnp.stack(xs), *each)
 
     def apply(params: Tree, seen: Tree) -> Array:
-        return jnp.stack([network.apply(each, seen) for each in params])
+        return jax.vmap(network.apply, (0, None))(params, seen)
 
     return Network(init, apply)

@@ -111,7 +111,8 @@ def test_targets_look_at_noisy_actions():
     one, two = (algorithm.gradient(variables, batch, random.key(k))[2] for k in range(2))
     ends = batch.discount == 0.0  # there nothing is looked forward to
     assert same(one[ends], two[ends])
-    assert (np.asarray(one)[~ends] != np.asarray(two)[~ends]).all()
+    differs = np.asarray(one)[~ends] != np.asarray(two)[~ends]
+    assert differs.mean() > 0.9  # not all: a critic may be flat somewhere
 
 
 def test_the_policy_and_the_targets_move_every_other_time():

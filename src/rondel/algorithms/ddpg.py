@@ -137,16 +137,23 @@ def model_for(
 
 
 def act(
-    model: Model, weights: Weights, noise: Array, obs: Tree, keys: Array, explore: bool
+    config: Config,
+    model: Model,
+    weights: Weights,
+    carry: Tree,
+    obs: Tree,
+    keys: Array,
+    explore: bool,
 ) -> Tree:
-    """The policy's action, with a lane's noise; at first any action. The carry is that noise."""
+    """The policy's action, with noise: on a ladder the carry is its measure. At first any action."""
     action = jnp.tanh(model.policy.apply(weights.policy, obs))
     if not explore:
-        return action, noise, ()
+        return action, carry, ()
     normal = ops.random.normal(ops.random.fold(keys, 0), model.actions)
     anything = ops.random.uniform(ops.random.fold(keys, 1), model.actions, -1.0, 1.0)
-    noisy = jnp.clip(action + noise[:, None] * normal, -1.0, 1.0)
-    return jnp.where(weights.warm, noisy, anything), noise, ()
+    noise = carry[:, None] if config.ladder else config.noise
+    noisy = jnp.clip(action + noise * normal, -1.0, 1.0)
+    return jnp.where(weights.warm, noisy, anything), carry, ()
 
 
 def transitions(tr: Trajectory, discount: float, n_step: int) -> Transitions:
@@ -326,8 +333,8 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
         absorb=partial(absorb, config),
         gradient=partial(gradient, config, model),
         update=partial(update, config),
-        act=partial(act, model),
-        carry=lambda lane: lane_noise(config, lane, spec.lanes),
+        act=partial(act, config, model),
+        carry=lambda lane: lane_noise(config, lane, spec.lanes) if config.ladder else (),
         prepare=partial(prepare, config, model),
         memory=memory_for(config, spec),
         rollout=config.rollout,

@@ -145,7 +145,7 @@ def act(
     keys: Array,
     explore: bool,
 ) -> Tree:
-    """The policy's action, with noise: on a ladder the carry is its measure. At first any action."""
+    """The policy's action with noise; on a ladder the carry is its measure. At first any action."""
     action = jnp.tanh(model.policy.apply(weights.policy, obs))
     if not explore:
         return action, carry, ()

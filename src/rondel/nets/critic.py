@@ -26,7 +26,7 @@ def policy(torso: Network, width: int, outputs: int, hidden: Sequence[int]) -> N
         return {"torso": torso.init(k_torso), "policy": layers(k_policy, sizes, 0.01)}
 
     def apply(params: Tree, obs: Tree) -> Array:
-        return forward(params["policy"], torso.apply(params["torso"], obs), jax.nn.relu)
+        return _rectified(params["policy"], torso.apply(params["torso"], obs))
 
     return Network(init, apply)
 
@@ -42,7 +42,7 @@ def critic(torso: Network, width: int, actions: int, hidden: Sequence[int]) -> N
     def apply(params: Tree, obs_and_action: tuple[Tree, Array]) -> Array:
         obs, action = obs_and_action
         seen = jnp.concatenate([torso.apply(params["torso"], obs), action], -1)
-        return forward(params["q"], seen, jax.nn.relu)[..., 0]
+        return _rectified(params["q"], seen)[..., 0]
 
     return Network(init, apply)
 
@@ -61,3 +61,17 @@ def several(network: Network, n: int) -> Network:
         return jax.vmap(network.apply, (0, None))(params, seen)
 
     return Network(init, apply)
+
+
+def _rectified(params: Tree, x: Array) -> Array:
+    """Through all layers, with rectifiers between them.
+
+    The last bias is a row of the weights, for an input of 1. So its gradient is part of a product,
+    and not a sum of its own: what a sum is fused with, and so its last bit, depends on what else is
+    in the program.
+    """
+    *inner, last = params
+    if inner:
+        x = jax.nn.relu(forward(inner, x, jax.nn.relu))
+    x = jnp.concatenate([x, jnp.ones((*x.shape[:-1], 1))], -1)
+    return x @ jnp.concatenate([last["w"], last["b"][None]])

@@ -175,7 +175,10 @@ def control_on(probe, algorithm, **fields):
     return learn(algorithm, probe, 3_000, lanes=8, discount=0.5, **settings | fields)
 
 
-@pytest.mark.parametrize("algorithm", ["ddpg", "td3", "sac", "apex-ddpg"])
+@pytest.mark.parametrize(
+    "algorithm",
+    ["sac", "apex-ddpg", *(pytest.param(x, marks=pytest.mark.long) for x in ("ddpg", "td3"))],
+)
 def test_off_policy_algorithms_find_continuous_actions(algorithm):
     run = control_on("continuous", algorithm)
     x = np.float32([[-0.8], [0.0], [0.6]])

@@ -42,7 +42,7 @@ def long(*case: Any) -> Any:
     ("name", "plan"),
     [
         ("sac", "actor*2 | memory | gradient | update"),
-        ("td3", "actor*2 | memory | gradient | update"),
+        long("td3", "actor*2 | memory | gradient | update"),
         long("ddpg", "actor*2 | memory | gradient | update"),
         long("apex-ddpg", "actor*4 | memory | gradient+update"),
         long("sac", "actor*4 | learner"),

@@ -22,6 +22,8 @@ def test_ppo_solves_cartpole(tmp_path: Path) -> None:
         ("ppo", "gymnasium:CartPole-v1", 100_000, 475),
         ("ppo", "Acrobot-v1", 500_000, -90),
         ("ppo", "Pendulum-v1", 300_000, -200),
+        ("sac", "Pendulum-v1", 20_000, -160),
+        ("td3", "Pendulum-v1", 20_000, -160),
     ],
 )
 def test_it_learns(algorithm: str, env: str, steps: int, goal: float, tmp_path: Path) -> None:

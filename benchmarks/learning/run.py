@@ -42,6 +42,8 @@ CLEANRL = (
     *("--learning-rate", "3e-4", "--anneal-steps", "1000000"),
     *("--normalise-observations", "--scale-rewards"),
 )
+# the paper's plan and its lag; on one thread, where the numbers are those of any other place
+APEX = ("--plan", "apex", "--no-free", "--on", "inline")
 HIDDEN = "CartPole-v1?velocities=false"
 
 
@@ -55,6 +57,11 @@ ROWS = {
     "ppo-cheetah-cleanrl": Row("ppo", "envpool:HalfCheetah-v5", 1_000_000, 1_500, 10, CLEANRL),
     "ppo-cheetah": Row("ppo", "envpool:HalfCheetah-v5", 1_000_000, 4_000, 10),
     "ppo-lunar-lander": Row("ppo", "envpool:LunarLander-v3", 1_000_000, 200, 10),
+    "sac-pendulum": Row("sac", "Pendulum-v1", 20_000, -160, 10),
+    "td3-pendulum": Row("td3", "Pendulum-v1", 20_000, -160, 10),
+    "ddpg-pendulum": Row("ddpg", "Pendulum-v1", 20_000, -180, 10),
+    "apex-ddpg-pendulum": Row("apex-ddpg", "Pendulum-v1", 20_000, -180, 10, APEX),
+    "sac-cheetah": Row("sac", "envpool:HalfCheetah-v5", 300_000, 5_000, 10),
     "ppo-breakout": Row("ppo", "gymnax:Breakout-MinAtar", 10_000_000, 20, 10),
 }
 

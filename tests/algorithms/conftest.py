@@ -1,5 +1,6 @@
 """Made-up experience with the timeline of `rondel.types`, cut into rounds."""
 
+import jax
 import numpy as np
 import pytest
 
@@ -55,3 +56,23 @@ class Stream:
 @pytest.fixture
 def stream():
     return Stream
+
+
+@pytest.fixture
+def slopes():
+    """`slopes(value, params)`: the derivative of a NumPy function by every number of a tree."""
+
+    def of(value, params):
+        leaves, tree = jax.tree.flatten(jax.tree.map(np.float64, params))
+        out = [np.zeros(leaf.shape) for leaf in leaves]
+        for leaf, slope in zip(leaves, out, strict=True):
+            for place in np.ndindex(leaf.shape):
+                middle = leaf[place]
+                leaf[place] = middle + 1e-6
+                up = value(jax.tree.unflatten(tree, leaves))
+                leaf[place] = middle - 1e-6
+                slope[place] = (up - value(jax.tree.unflatten(tree, leaves))) / 2e-6
+                leaf[place] = middle
+        return jax.tree.unflatten(tree, out)
+
+    return of

@@ -161,3 +161,28 @@ def test_normalised_observations_and_scaled_rewards_keep_the_best_policy(tmp_pat
     )  # fmt: skip
     assert run.policy.act(SIGNS).tolist() == BEST["both"]
     assert run.result["eval_return"] == 1.0
+
+
+def control_on(probe, algorithm, **fields):
+    settings = {
+        "rollout": 4,
+        "updates_per_step": 0.5,
+        "batch": 64,
+        "capacity": 4_000,
+        "warmup": 200,
+    }
+    settings |= {"policy_rate": 0.003, "critic_rate": 0.01, "target_rate": 0.05, "hidden": (32,)}
+    return learn(algorithm, probe, 3_000, lanes=8, discount=0.5, **settings | fields)
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    ["sac", "apex-ddpg", *(pytest.param(x, marks=pytest.mark.long) for x in ("ddpg", "td3"))],
+)
+def test_off_policy_algorithms_find_continuous_actions(algorithm):
+    run = control_on("continuous", algorithm)
+    x = np.float32([[-0.8], [0.0], [0.6]])
+    acted = run.policy.act(x)
+    action = acted[0] if algorithm == "apex-ddpg" else acted  # which carries its lanes' noise
+    close(action, x, "continuous", atol=0.2)
+    assert run.evaluate(50).mean > -0.03

@@ -10,7 +10,7 @@ from scipy import stats
 
 from rondel.errors import RondelError
 from rondel.ops import distributions, random
-from rondel.ops.distributions import categorical, gaussian, masked, multi_categorical
+from rondel.ops.distributions import categorical, gaussian, masked, multi_categorical, squashed
 from rondel.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
 
@@ -211,3 +211,29 @@ def test_every_space_has_its_distribution_for_any_batch(space, size, batch):
 def test_a_space_without_a_distribution_is_refused_with_what_works(space):
     with pytest.raises(RondelError, match="Discrete, MultiDiscrete and Box of one axis"):
         distributions.for_space(space)
+
+
+def test_a_squashed_normal_by_hand():
+    # u = 0.5 + 2 * 0.25 = 1, tanh 1 = 0.7615942; density of 0.25: -0.03125 - log 2 - 0.9189385;
+    # the slope of tanh there: log(1 - 0.7615942^2) = log 0.4199743 = -0.8675617
+    mean, log_std, normal = (jnp.array([[x]]) for x in (0.5, np.log(2.0), 0.25))
+    action, log_prob = squashed(mean, log_std, normal)
+    np.testing.assert_allclose(action, [[0.7615942]], rtol=1e-6)
+    np.testing.assert_allclose(log_prob, [-0.03125 - 0.6931472 - 0.9189385 + 0.8675617], rtol=1e-5)
+
+
+def test_the_density_of_a_squashed_normal_is_one_in_all():
+    normal = jnp.linspace(-8.0, 8.0, 4_001)[:, None]
+    action, log_prob = squashed(jnp.full_like(normal, 0.3), jnp.full_like(normal, -0.5), normal)
+    whole = np.trapezoid(np.exp(np.float64(log_prob)), np.float64(action[:, 0]))
+    assert whole == pytest.approx(1.0, abs=1e-3)
+
+
+def test_the_density_of_a_squashed_normal_is_finite_at_the_edge():
+    def log_prob(mean):
+        return squashed(mean, jnp.zeros((1, 1)), jnp.zeros((1, 1)))[1][0]
+
+    value, slope = jax.value_and_grad(log_prob)(jnp.full((1, 1), 50.0))
+    # -0.9189385 - 2 (log 2 - 50) = 97.694767; the slope is 2 there
+    np.testing.assert_allclose(value, 97.694767, rtol=1e-6)
+    np.testing.assert_allclose(slope, [[2.0]], rtol=1e-6)

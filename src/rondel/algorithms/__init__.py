@@ -11,6 +11,10 @@ from rondel.errors import RondelError
 TABLE = {
     "ppo": "rondel.algorithms.ppo",
     "dqn": "rondel.algorithms.dqn",
+    "ddpg": "rondel.algorithms.ddpg",
+    "td3": "rondel.algorithms.td3",
+    "sac": "rondel.algorithms.sac",
+    "apex-ddpg": "rondel.algorithms.apex_ddpg",
 }
 
 
@@ -21,3 +25,9 @@ def find(name: str) -> ModuleType:
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(TABLE)}."
         raise RondelError(f"There is no algorithm named {name!r}; {hint}")
     return import_module(TABLE[name])
+
+
+def name_of(module: ModuleType) -> str:
+    """The name of an algorithm's module in the table; of one that is not there, its own."""
+    names = {path: name for name, path in TABLE.items()}
+    return names.get(module.__name__, module.__name__.rpartition(".")[2])

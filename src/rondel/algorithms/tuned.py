@@ -71,4 +71,19 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
             "anneal_steps": 100_000,
         },
     },
+    "ddpg": {"Pendulum-v1": {"batch": 128, "discount": 0.98, "hidden": (64, 64)}},
+    "td3": {"Pendulum-v1": {"batch": 128, "discount": 0.98, "hidden": (64, 64)}},
+    "sac": {
+        "Pendulum-v1": {
+            "batch": 128,
+            "policy_rate": 1e-3,
+            "critic_rate": 2e-3,
+            "discount": 0.98,
+            "hidden": (64, 64),
+        },
+        "HalfCheetah-v5": {"lanes": 4, "rollout": 1, "warmup": 5_000},
+    },
+    "apex-ddpg": {
+        "Pendulum-v1": {"rollout": 1, "batch": 128, "discount": 0.98, "hidden": (64, 64)},
+    },
 }

@@ -2,6 +2,7 @@
 
 from rondel.nets.action_values import action_values, dueling
 from rondel.nets.actor_critic import ActorCritic, separate, shared
+from rondel.nets.critic import critic, policy, several
 from rondel.nets.encode import encode, mask_of, width
 from rondel.nets.images import impala, minatar, nature
 from rondel.nets.mlp import mlp
@@ -15,6 +16,7 @@ __all__ = [
     "cell",
     "choose",
     "chunk_of",
+    "critic",
     "dueling",
     "encode",
     "impala",
@@ -23,7 +25,9 @@ __all__ = [
     "mlp",
     "nature",
     "own_torso",
+    "policy",
     "separate",
+    "several",
     "shared",
     "torso",
     "width",

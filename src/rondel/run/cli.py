@@ -216,7 +216,7 @@ def _algorithm(name: str) -> str:
     lag = {None: "any lag"}.get(module.MAX_LAG, f"lag up to {module.MAX_LAG}")
     memory = "recurrent" if module.RECURRENT else ""
     means = f"{module.FAMILY:13} {module.ACTIONS:21} {memory:10} {lag:12}"
-    return f"{name:8} {means} `{module.HOME}`  {module.PAPER}"
+    return f"{name:10} {means} `{module.HOME}`  {module.PAPER}"
 
 
 def _flat(**defaults: Any) -> Any:

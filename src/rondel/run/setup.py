@@ -267,7 +267,7 @@ def split(fields: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _named(algorithm: Any) -> tuple[str, Callable[[Any, EnvSpec], Algorithm]]:
     if isinstance(algorithm, ModuleType):
-        return algorithm.__name__.rpartition(".")[2], algorithm.make
+        return algorithms.name_of(algorithm), algorithm.make
     if callable(algorithm):
         module = getattr(algorithm, "__module__", "").rpartition(".")[2]
         return module if module not in ("", "__main__") else "own", algorithm

@@ -1,0 +1,32 @@
+"""Ape-X DDPG: many lanes that explore each in its own measure, and a memory that is drawn by error.
+
+Horgan et al., Distributed Prioritized Experience Replay, arXiv 1803.00933. What the paper shares
+out among machines is the plan's; here are its n-step returns, priorities and ladder of exploration.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rondel.algorithms import ddpg
+
+FAMILY = ddpg.FAMILY
+ACTIONS = ddpg.ACTIONS
+PAPER = "Distributed Prioritized Experience Replay, arXiv 1803.00933"
+RECURRENT = ddpg.RECURRENT
+HOME = "actor*4 | memory*2 | gradient+update"  # the plan that suits it
+MAX_LAG = ddpg.MAX_LAG
+LANES = 32  # unless the run says otherwise
+
+
+@dataclass(frozen=True)
+class Config(ddpg.Config):
+    """What can be set."""
+
+    n_step: int = 5  # rewards that are summed before bootstrapping
+    noise: float = 0.4  # deviation of the noise on the actions that are taken
+    ladder: float = 7.0  # lane i of B explores with noise ** (1 + ladder i / (B - 1))
+    prioritised: bool = True  # draw by TD error instead of uniformly
+
+
+make = ddpg.make

@@ -1,0 +1,343 @@
+"""Deep deterministic policy gradients; TD3 and Ape-X DDPG are the same with other fields.
+
+Lillicrap et al., Continuous control with deep reinforcement learning, arXiv 1509.02971; Fujimoto et
+al., Addressing Function Approximation Error in Actor-Critic Methods (TD3), arXiv 1802.09477; Horgan
+et al., Distributed Prioritized Experience Replay (Ape-X), arXiv 1803.00933. Actions are in units of
+-1..1. Rows of a batch are [n, ...], values of c critics [c, n].
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from rondel import nets, ops
+from rondel.algorithms.dqn import importance_weights, linear
+from rondel.errors import RondelError, at_least, from_zero_to_one
+from rondel.memory.replay import TransitionBatch, Transitions, prioritised, uniform
+from rondel.spaces import Box
+from rondel.types import Algorithm, Array, EnvSpec, Memory, Network, Trajectory, Tree
+
+FAMILY = "off-policy"
+ACTIONS = "continuous"
+PAPER = "Continuous control with deep reinforcement learning, arXiv 1509.02971"
+RECURRENT = False  # can it remember an episode?
+HOME = "all"  # the plan that suits it
+MAX_LAG = None
+LANES = 8  # unless the run says otherwise
+
+
+@dataclass(frozen=True)
+class Config:
+    """What can be set."""
+
+    rollout: int = 2  # steps that each lane takes in a round
+    updates_per_step: float = 1.0  # gradient steps for each environment step
+    batch: int = 256  # transitions of a gradient step
+    capacity: int = 200_000  # transitions that memory holds
+    warmup: int = 1_000  # environment steps of random actions before the first gradient step
+    policy_rate: float = 1e-3  # Adam's step size for the policy
+    critic_rate: float = 1e-3  # Adam's step size for the critics
+    discount: float = 0.99  # worth of a reward one step later
+    n_step: int = 1  # rewards that are summed before bootstrapping
+    critics: int = 1  # how many judge an action: the lowest of their values counts
+    policy_every: int = 1  # gradient steps of the critics for one of the policy and the targets
+    target_rate: float = 0.005  # how far the targets move each time
+    target_noise: float = 0.0  # deviation of the noise on the actions that targets look at
+    target_noise_clip: float = 0.5  # how far that noise may go
+    noise: float = 0.1  # deviation of the noise on the actions that are taken
+    ladder: float = 0.0  # lane i of B explores with noise ** (1 + ladder i / (B - 1))
+    prioritised: bool = False  # draw by TD error instead of uniformly
+    priority_exponent: float = 0.6  # 0: uniform, 1: proportional to the TD error
+    importance_start: float = 0.4  # exponent of the importance weights at first; it grows to 1
+    importance_steps: int = 100_000  # environment steps over which it grows
+    hidden: tuple[int, ...] = (256, 256)  # widths of the hidden layers
+    network: str = "auto"  # auto, mlp, nature, impala, minatar, or your own as module:function
+
+    def __post_init__(self) -> None:
+        at_least(1, rollout=self.rollout, batch=self.batch, capacity=self.capacity)
+        at_least(1, n_step=self.n_step, critics=self.critics, policy_every=self.policy_every)
+        at_least(1, hidden=min(self.hidden, default=1), importance_steps=self.importance_steps)
+        at_least(0, policy_rate=self.policy_rate, critic_rate=self.critic_rate, warmup=self.warmup)
+        at_least(0, noise=self.noise, ladder=self.ladder, updates_per_step=self.updates_per_step)
+        at_least(0, target_noise=self.target_noise, target_noise_clip=self.target_noise_clip)
+        from_zero_to_one(discount=self.discount, target_rate=self.target_rate)
+
+
+class Model(NamedTuple):
+    policy: Network  # (params, obs) -> [n, actions], before tanh
+    critic: Network  # (params, (obs, action)) -> [n]
+    critics: Network  # several of them: [c, n]
+    actions: int
+
+
+class State(NamedTuple):
+    params: Tree  # {"policy", "critics"}
+    target: Tree
+    opt_state: Tree
+    steps: Array  # environment steps so far, no further than the schedules need
+    updates: Array  # gradient steps since the policy moved
+
+
+class Weights(NamedTuple):
+    policy: Tree
+    critics: Tree  # () where no priorities need them
+    warm: Array  # () bool: random actions are over
+
+
+class Variables(NamedTuple):
+    params: Tree
+    target: Tree
+    importance: Array  # exponent of the importance weights
+    turn: Array  # () bool: it is the policy's turn
+
+
+def lane_noise(config: Config, lane: Array, lanes: int) -> Array:
+    """The deviation of each lane's noise: Ape-X gives DQN's ε such a ladder, σ^(1 + α i / (B - 1)).
+
+    Lanes beyond B, of an evaluation, are as the last one.
+    """
+    share = jnp.minimum(lane, lanes - 1) / max(lanes - 1, 1)
+    return jnp.float32(config.noise) ** (1.0 + config.ladder * share)
+
+
+def smoothed(action: Array, noise: Array, deviation: float, clip: float) -> Array:
+    """TD3's target action: clip(a + clip(σ noise, -c, c), -1, 1), equations 14 and 15."""
+    return jnp.clip(action + jnp.clip(deviation * noise, -clip, clip), -1.0, 1.0)
+
+
+def bellman_target(reward: Array, discount: Array, next_q: Array) -> Array:
+    """r + γ min over critics of Q(s', a'), with next_q [c, n]: TD3's clipped double Q-learning."""
+    return reward + discount * next_q.min(0)
+
+
+def model_for(
+    spec: EnvSpec,
+    network: str,
+    hidden: tuple[int, ...],
+    critics: int,
+    outputs: int = 1,
+    own: Network | None = None,
+) -> Model:
+    """Perceptrons, each behind a torso of its own where an image or the user asks for one.
+
+    `outputs` are those of the policy for each action.
+    """
+    actions = spec.action.shape[0]
+    seen = nets.torso(network, spec.observation, (), own=own)
+    critic = nets.critic(*seen, actions, hidden)
+    policy = nets.policy(*seen, outputs * actions, hidden)
+    return Model(policy, critic, nets.several(critic, critics), actions)
+
+
+def act(
+    config: Config,
+    model: Model,
+    weights: Weights,
+    carry: Tree,
+    obs: Tree,
+    keys: Array,
+    explore: bool,
+) -> Tree:
+    """The policy's action with noise; on a ladder the carry is its measure. At first any action."""
+    action = jnp.tanh(model.policy.apply(weights.policy, obs))
+    if not explore:
+        return action, carry, ()
+    normal = ops.random.normal(ops.random.fold(keys, 0), model.actions)
+    anything = ops.random.uniform(ops.random.fold(keys, 1), model.actions, -1.0, 1.0)
+    noise = carry[:, None] if config.ladder else config.noise
+    noisy = jnp.clip(action + noise * normal, -1.0, 1.0)
+    return jnp.where(weights.warm, noisy, anything), carry, ()
+
+
+def transitions(tr: Trajectory, discount: float, n_step: int) -> Transitions:
+    """n-step transitions, time first as in the trajectory."""
+    reward, worth, offset, valid = ops.n_step(
+        tr.reward, tr.terminated, tr.truncated, tr.valid, discount, n_step
+    )
+    return Transitions(tr.obs, tr.action[: len(reward)], reward, worth, offset, valid)
+
+
+def by_lane(items: Transitions) -> Transitions:
+    return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), items)
+
+
+def first_priority(model: Model, weights: Weights, items: Transitions) -> Array:
+    """The absolute TD errors [T, b] as the actor sees them, so that nothing is drawn blindly."""
+    action = jnp.tanh(model.policy.apply(weights.policy, items.obs))
+    ahead = model.critics.apply(weights.critics, (items.obs, action)).min(0)
+    rows = jnp.arange(items.reward.shape[0])[:, None] + items.offset
+    target = items.reward + items.discount * jnp.take_along_axis(ahead, rows, 0)
+    seen = jax.tree.map(lambda x: x[: items.reward.shape[0]], items.obs)
+    q = model.critics.apply(weights.critics, (seen, items.action))
+    return jnp.abs(q - target[None]).mean(0)
+
+
+def prepare(
+    config: Config, model: Model, weights: Weights, tr: Trajectory
+) -> tuple[Transitions, Array]:
+    """n-step transitions, with first priorities, and how many steps there were."""
+    items = transitions(tr, config.discount, config.n_step)
+    if config.prioritised:
+        items = items._replace(priority=first_priority(model, weights, items))
+    steps = tr.valid[config.n_step - 1 :].sum(0)  # the overlap was counted last time
+    return by_lane(items), steps
+
+
+def acting(config: Config, state: State) -> Weights:
+    critics = state.params["critics"] if config.prioritised else ()
+    return Weights(state.params["policy"], critics, state.steps >= config.warmup)
+
+
+def learning(config: Config, state: State) -> Variables:
+    importance = linear(config.importance_start, 1.0, state.steps, config.importance_steps)
+    turn = state.updates + 1 >= config.policy_every
+    return Variables(state.params, state.target, importance, turn)
+
+
+def absorb(config: Config, state: State, steps: Array) -> State:
+    horizon = max(config.warmup, config.importance_steps)
+    return state._replace(steps=jnp.minimum(state.steps + steps.sum(), horizon))
+
+
+def critic_loss(
+    model: Model, params: Tree, batch: TransitionBatch, target: Array, weight: Array
+) -> tuple[Array, Array]:
+    """Half the squared TD errors, weighted, of all critics together; with the values [c, n]."""
+    q = model.critics.apply(params, (batch.obs, batch.action))
+    error = 0.5 * jnp.sum((q - target[None]) ** 2, 0)
+    return ops.masked_mean(weight * error, batch.valid), q
+
+
+def policy_loss(model: Model, policy: Tree, critics: Tree, batch: TransitionBatch) -> Array:
+    """-Q(s, π(s)) by the first critic: its slope is the deterministic policy gradient."""
+    action = jnp.tanh(model.policy.apply(policy, batch.obs))
+    first = jax.tree.map(lambda x: x[0], critics)
+    return -ops.masked_mean(model.critic.apply(first, (batch.obs, action)), batch.valid)
+
+
+def next_actions(config: Config, model: Model, policy: Tree, obs: Tree, key: Array) -> Array:
+    action = jnp.tanh(model.policy.apply(policy, obs))
+    if config.target_noise == 0.0:
+        return action
+    normal = ops.random.normal(key, action.size).reshape(action.shape)
+    return smoothed(action, normal, config.target_noise, config.target_noise_clip)
+
+
+def gradient(
+    config: Config, model: Model, variables: Variables, batch: TransitionBatch, key: Array
+) -> Tree:
+    """Of critics and policy at once, with the absolute TD errors as feedback to memory."""
+    params, valid = variables.params, batch.valid
+    action = next_actions(config, model, variables.target["policy"], batch.next_obs, key)
+    next_q = model.critics.apply(variables.target["critics"], (batch.next_obs, action))
+    target = bellman_target(batch.reward, batch.discount, next_q)
+    weight = importance_weights(batch.ratio, variables.importance, valid)
+    value_and_grad = jax.value_and_grad(partial(critic_loss, model), has_aux=True)
+    (loss, q), critics = value_and_grad(params["critics"], batch, target, weight)
+
+    def slope(policy: Tree) -> Tree:
+        return jax.grad(partial(policy_loss, model))(policy, params["critics"], batch)
+
+    if config.policy_every == 1:
+        policy = slope(params["policy"])
+    else:  # computed only when it is used
+        nothing = partial(jax.tree.map, jnp.zeros_like)
+        policy = jax.lax.cond(variables.turn, slope, nothing, params["policy"])
+    error = jnp.abs(q - target[None]).mean(0)
+    metrics = {
+        "loss/critic": loss,
+        "q": ops.masked_mean(q.mean(0), valid),
+        "td_error": ops.masked_mean(error, valid),
+        "grad_norm": optax.tree.norm(critics),
+    }
+    grads = {"policy": policy, "critics": critics}
+    return grads, valid.sum().astype(jnp.float32), error, metrics
+
+
+def optimiser() -> optax.GradientTransformation:
+    return optax.flatten(optax.scale_by_adam())
+
+
+def descend(rate: float, params: Tree, opt_state: Tree, grads: Tree) -> tuple[Tree, Tree]:
+    """One step of Adam."""
+    direction, opt_state = optimiser().update(grads, opt_state)
+    return jax.tree.map(lambda p, d: p - rate * d, params, direction), opt_state
+
+
+def update(config: Config, state: State, grads: Tree) -> State:
+    """Critics always; the policy and both targets every so many times."""
+    rates = {"policy": config.policy_rate, "critics": config.critic_rate}
+    both = {
+        name: descend(rate, state.params[name], state.opt_state[name], grads[name])
+        for name, rate in rates.items()
+    }
+    updates = (state.updates + 1) % config.policy_every
+    turn = updates == 0
+    if config.policy_every > 1:
+        before = state.params["policy"], state.opt_state["policy"]
+        both["policy"] = jax.tree.map(lambda n, o: jnp.where(turn, n, o), both["policy"], before)
+    params, opt_state = ({name: pair[i] for name, pair in both.items()} for i in range(2))
+    target_rate = jnp.where(turn, config.target_rate, 0.0)
+    target = optax.incremental_update(params, state.target, target_rate)
+    return state._replace(params=params, target=target, opt_state=opt_state, updates=updates)
+
+
+def draws_of(updates_per_step: float, spec: EnvSpec, rollout: int) -> int:
+    """Gradient steps of a round; at least one."""
+    return max(1, round(updates_per_step * spec.lanes * rollout))
+
+
+def memory_for(config: Config, spec: EnvSpec) -> Memory:
+    draws = draws_of(config.updates_per_step, spec, config.rollout)
+    sizes = config.capacity, config.batch, draws
+    warmup_rounds = math.ceil(config.warmup / (spec.lanes * config.rollout))
+    ahead, space = config.n_step, spec.observation
+    if config.prioritised:
+        return prioritised(*sizes, config.priority_exponent, warmup_rounds, ahead, space)
+    return uniform(*sizes, warmup_rounds, ahead, space)
+
+
+def refuse_other_actions(name: str, spec: EnvSpec) -> None:
+    if not (isinstance(spec.action, Box) and len(spec.action.shape) == 1):
+        raise RondelError(
+            f"{name} needs continuous actions, a Box of one axis, but those of {spec.id} are "
+            f"{spec.action}; ppo and dqn take discrete ones."
+        )
+
+
+def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
+    """DDPG for an environment with continuous actions.
+
+    `network` is one of the user's own, from observations to features.
+    """
+    refuse_other_actions("DDPG", spec)
+    model = model_for(spec, config.network, config.hidden, config.critics, own=network)
+
+    def init(key: Array) -> State:
+        k_policy, k_critics = jax.random.split(key)
+        params = {"policy": model.policy.init(k_policy), "critics": model.critics.init(k_critics)}
+        opt_state = {name: optimiser().init(part) for name, part in params.items()}
+        return State(params, params, opt_state, jnp.int32(0), jnp.int32(0))
+
+    return Algorithm(
+        init=init,
+        acting=partial(acting, config),
+        learning=partial(learning, config),
+        absorb=partial(absorb, config),
+        gradient=partial(gradient, config, model),
+        update=partial(update, config),
+        act=partial(act, config, model),
+        carry=lambda lane: lane_noise(config, lane, spec.lanes) if config.ladder else (),
+        prepare=partial(prepare, config, model),
+        memory=memory_for(config, spec),
+        rollout=config.rollout,
+        overlap=config.n_step - 1,
+        max_lag=MAX_LAG,
+    )

@@ -1,0 +1,235 @@
+"""Soft actor-critic, with a temperature that finds itself.
+
+Haarnoja et al., Soft Actor-Critic Algorithms and Applications, arXiv 1812.05905. The policy is a
+normal distribution squashed into -1..1, the units of actions; the lower of two critics counts. Rows
+of a batch are [n, ...], values of c critics [c, n].
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from rondel import ops
+from rondel.algorithms.ddpg import (
+    Model,
+    by_lane,
+    critic_loss,
+    descend,
+    draws_of,
+    model_for,
+    optimiser,
+    refuse_other_actions,
+    transitions,
+)
+from rondel.errors import at_least, from_zero_to_one
+from rondel.memory.replay import TransitionBatch, Transitions, uniform
+from rondel.ops import distributions
+from rondel.types import Algorithm, Array, EnvSpec, Network, Trajectory, Tree
+
+FAMILY = "off-policy"
+ACTIONS = "continuous"
+PAPER = "Soft Actor-Critic Algorithms and Applications, arXiv 1812.05905"
+RECURRENT = False  # can it remember an episode?
+HOME = "all"  # the plan that suits it
+MAX_LAG = None
+LANES = 8  # unless the run says otherwise
+
+_LOG_STD = -10.0, 2.0  # of the normal distribution, before it is squashed
+
+
+@dataclass(frozen=True)
+class Config:
+    """What can be set."""
+
+    rollout: int = 2  # steps that each lane takes in a round
+    updates_per_step: float = 1.0  # gradient steps for each environment step
+    batch: int = 256  # transitions of a gradient step
+    capacity: int = 1_000_000  # transitions that memory holds
+    warmup: int = 1_000  # environment steps of random actions before the first gradient step
+    policy_rate: float = 3e-4  # Adam's step size for the policy
+    critic_rate: float = 1e-3  # Adam's step size for the critics
+    temperature_rate: float = 1e-3  # Adam's step size for the temperature; 0: it stays
+    temperature: float = 1.0  # what a nat of entropy is worth, at first
+    target_entropy: float | None = None  # that the temperature aims at; None: -1 for each action
+    discount: float = 0.99  # worth of a reward one step later
+    critics: int = 2  # how many judge an action: the lowest of their values counts
+    target_rate: float = 0.005  # how far the target critics move each time
+    hidden: tuple[int, ...] = (256, 256)  # widths of the hidden layers
+    network: str = "auto"  # auto, mlp, nature, impala, minatar, or your own as module:function
+
+    def __post_init__(self) -> None:
+        at_least(1, rollout=self.rollout, batch=self.batch, capacity=self.capacity)
+        at_least(1, critics=self.critics, hidden=min(self.hidden, default=1))
+        at_least(0, policy_rate=self.policy_rate, critic_rate=self.critic_rate, warmup=self.warmup)
+        at_least(0, temperature_rate=self.temperature_rate, updates_per_step=self.updates_per_step)
+        at_least(1e-6, temperature=self.temperature)
+        from_zero_to_one(discount=self.discount, target_rate=self.target_rate)
+
+
+class State(NamedTuple):
+    params: Tree  # {"policy", "critics", "log_temperature"}
+    target: Tree  # of the critics
+    opt_state: Tree
+    steps: Array  # environment steps so far, no further than the warmup needs
+
+
+class Weights(NamedTuple):
+    policy: Tree
+    warm: Array  # () bool: random actions are over
+
+
+class Variables(NamedTuple):
+    params: Tree
+    target: Tree
+
+
+def soft_target(
+    reward: Array, discount: Array, next_q: Array, next_log_prob: Array, temperature: Array
+) -> Array:
+    """r + γ (min Q(s', a') - α log π(a'|s')), the least of critics [c, n]: equations 2 and 3."""
+    return reward + discount * (next_q.min(0) - temperature * next_log_prob)
+
+
+def temperature_loss(log_temperature: Array, log_prob: Array, target_entropy: float) -> Array:
+    """-α (log π + target), row by row, equation 18: α rises where the entropy is too low."""
+    return -jnp.exp(log_temperature) * jax.lax.stop_gradient(log_prob + target_entropy)
+
+
+def pi(model: Model, policy: Tree, obs: Tree) -> tuple[Array, Array]:
+    """Mean and log deviation of the normal distribution, before it is squashed."""
+    mean, log_std = jnp.split(model.policy.apply(policy, obs), 2, -1)
+    return mean, jnp.clip(log_std, *_LOG_STD)
+
+
+def sample(model: Model, policy: Tree, obs: Tree, normal: Array) -> tuple[Array, Array]:
+    """Actions [n, actions] made of normal numbers, and the logs of their densities [n]."""
+    return distributions.squashed(*pi(model, policy, obs), normal)
+
+
+def act(model: Model, weights: Weights, carry: Tree, obs: Tree, keys: Array, explore: bool) -> Tree:
+    """An action of the policy, or its middle; at first any action."""
+    if not explore:
+        return jnp.tanh(pi(model, weights.policy, obs)[0]), carry, ()
+    normal = ops.random.normal(ops.random.fold(keys, 0), model.actions)
+    anything = ops.random.uniform(ops.random.fold(keys, 1), model.actions, -1.0, 1.0)
+    action, _ = sample(model, weights.policy, obs, normal)
+    return jnp.where(weights.warm, action, anything), carry, ()
+
+
+def prepare(config: Config, weights: Weights, tr: Trajectory) -> tuple[Transitions, Array]:
+    """Transitions, and how many steps there were."""
+    del weights
+    return by_lane(transitions(tr, config.discount, 1)), tr.valid.sum(0)
+
+
+def absorb(config: Config, state: State, steps: Array) -> State:
+    return state._replace(steps=jnp.minimum(state.steps + steps.sum(), config.warmup))
+
+
+def policy_loss(
+    model: Model, policy: Tree, params: Tree, batch: TransitionBatch, normal: Array
+) -> tuple[Array, Array]:
+    """α log π(a|s) - min Q(s, a), equation 9; with log π [n]."""
+    action, log_prob = sample(model, policy, batch.obs, normal)
+    q = model.critics.apply(params["critics"], (batch.obs, action)).min(0)
+    temperature = jnp.exp(params["log_temperature"])
+    return ops.masked_mean(temperature * log_prob - q, batch.valid), log_prob
+
+
+def gradient(
+    model: Model,
+    target_entropy: float,
+    variables: Variables,
+    batch: TransitionBatch,
+    key: Array,
+) -> Tree:
+    """Of critics, policy and temperature at once."""
+    params, valid = variables.params, batch.valid
+    log_temperature = params["log_temperature"]
+    shape = (2, valid.shape[0], model.actions)
+    normal, next_normal = ops.random.normal(key, math.prod(shape)).reshape(shape)
+    action, log_prob = sample(model, params["policy"], batch.next_obs, next_normal)
+    next_q = model.critics.apply(variables.target, (batch.next_obs, action))
+    rows = batch.reward, batch.discount
+    target = soft_target(*rows, next_q, log_prob, jnp.exp(log_temperature))
+    of_critics = jax.value_and_grad(partial(critic_loss, model), has_aux=True)
+    (loss, q), critics = of_critics(params["critics"], batch, target, jnp.ones_like(target))
+    of_policy = jax.grad(partial(policy_loss, model), has_aux=True)
+    policy, log_prob = of_policy(params["policy"], params, batch, normal)
+
+    def mean_temperature_loss(log_temperature: Array) -> Array:
+        return ops.masked_mean(temperature_loss(log_temperature, log_prob, target_entropy), valid)
+
+    grads = {
+        "policy": policy,
+        "critics": critics,
+        "log_temperature": jax.grad(mean_temperature_loss)(log_temperature),
+    }
+    metrics = {
+        "loss/critic": loss,
+        "q": ops.masked_mean(q.mean(0), valid),
+        "entropy": -ops.masked_mean(log_prob, valid),
+        "temperature": jnp.exp(log_temperature),
+        "grad_norm": optax.tree.norm(critics),
+    }
+    return grads, valid.sum().astype(jnp.float32), (), metrics
+
+
+def update(config: Config, state: State, grads: Tree) -> State:
+    rates = {
+        "policy": config.policy_rate,
+        "critics": config.critic_rate,
+        "log_temperature": config.temperature_rate,
+    }
+    moved = {
+        name: descend(rate, state.params[name], state.opt_state[name], grads[name])
+        for name, rate in rates.items()
+    }
+    params, opt_state = ({name: pair[i] for name, pair in moved.items()} for i in range(2))
+    target = optax.incremental_update(params["critics"], state.target, config.target_rate)
+    return state._replace(params=params, target=target, opt_state=opt_state)
+
+
+def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
+    """SAC for an environment with continuous actions.
+
+    `network` is one of the user's own, from observations to features.
+    """
+    refuse_other_actions("SAC", spec)
+    kind, widths = config.network, config.hidden
+    model = model_for(spec, kind, widths, config.critics, outputs=2, own=network)
+    given = config.target_entropy
+    target_entropy = -float(model.actions) if given is None else given
+    draws = draws_of(config.updates_per_step, spec, config.rollout)
+    warmup_rounds = math.ceil(config.warmup / (spec.lanes * config.rollout))
+
+    def init(key: Array) -> State:
+        k_policy, k_critics = jax.random.split(key)
+        params = {
+            "policy": model.policy.init(k_policy),
+            "critics": model.critics.init(k_critics),
+            "log_temperature": jnp.log(jnp.float32(config.temperature)),
+        }
+        opt_state = {name: optimiser().init(part) for name, part in params.items()}
+        return State(params, params["critics"], opt_state, jnp.int32(0))
+
+    return Algorithm(
+        init=init,
+        acting=lambda state: Weights(state.params["policy"], state.steps >= config.warmup),
+        learning=lambda state: Variables(state.params, state.target),
+        absorb=partial(absorb, config),
+        gradient=partial(gradient, model, target_entropy),
+        update=partial(update, config),
+        act=partial(act, model),
+        prepare=partial(prepare, config),
+        memory=uniform(config.capacity, config.batch, draws, warmup_rounds, space=spec.observation),
+        rollout=config.rollout,
+        max_lag=MAX_LAG,
+    )

@@ -1,0 +1,31 @@
+"""Twin delayed deep deterministic policy gradients: DDPG with three remedies for its optimism.
+
+Fujimoto et al., Addressing Function Approximation Error in Actor-Critic Methods, arXiv 1802.09477:
+the lower of two critics counts, the policy moves every other time, targets look at noisy actions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rondel.algorithms import ddpg
+
+FAMILY = ddpg.FAMILY
+ACTIONS = ddpg.ACTIONS
+PAPER = "Addressing Function Approximation Error in Actor-Critic Methods, arXiv 1802.09477"
+RECURRENT = ddpg.RECURRENT
+HOME = ddpg.HOME
+MAX_LAG = ddpg.MAX_LAG
+LANES = ddpg.LANES
+
+
+@dataclass(frozen=True)
+class Config(ddpg.Config):
+    """What can be set."""
+
+    critics: int = 2  # how many judge an action: the lowest of their values counts
+    policy_every: int = 2  # gradient steps of the critics for one of the policy and the targets
+    target_noise: float = 0.2  # deviation of the noise on the actions that targets look at
+
+
+make = ddpg.make

@@ -58,7 +58,8 @@ def test_train_eval_and_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(["list", "algorithms"])
-    assert {line.split()[0] for line in capsys.readouterr().out.splitlines()} == {"ppo", "dqn"}
+    names = {line.split()[0] for line in capsys.readouterr().out.splitlines()}
+    assert names == {"ppo", "dqn", "c51", "qrdqn", "rainbow", "apex", "gorila"}
     cli.main(["list", "envs"])
     listed = capsys.readouterr().out.split()
     assert {"jax:CartPole-v1", "gymnasium:CartPole-v1", "probe:one"} <= set(listed)

@@ -11,6 +11,11 @@ from rondel.errors import RondelError
 TABLE = {
     "ppo": "rondel.algorithms.ppo",
     "dqn": "rondel.algorithms.dqn",
+    "c51": "rondel.algorithms.c51",
+    "qrdqn": "rondel.algorithms.qrdqn",
+    "rainbow": "rondel.algorithms.rainbow",
+    "apex": "rondel.algorithms.apex",
+    "gorila": "rondel.algorithms.gorila",
 }
 
 

@@ -10,6 +10,15 @@ from __future__ import annotations
 
 from typing import Any
 
+# a target network that follows at every step, and 3-step returns
+_AVERAGED = {
+    "batch": 128,
+    "n_step": 3,
+    "target_every": 1,
+    "target_rate": 0.005,
+    "anneal_steps": 100_000,
+}
+
 TUNED: dict[str, dict[str, dict[str, Any]]] = {
     "ppo": {
         "CartPole-v1": {"rollout": 64, "minibatches": 4, "discount": 0.98, "gae_lambda": 0.9},
@@ -62,13 +71,10 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
             "network": "mlp",
         },
     },
-    "dqn": {
-        "CartPole-v1": {
-            "batch": 128,
-            "n_step": 3,
-            "target_every": 1,
-            "target_rate": 0.005,
-            "anneal_steps": 100_000,
-        },
-    },
+    "dqn": {"CartPole-v1": _AVERAGED},
+    "c51": {"CartPole-v1": _AVERAGED | {"return_min": 0.0, "return_max": 100.0}},
+    "qrdqn": {"CartPole-v1": _AVERAGED},
+    "rainbow": {"CartPole-v1": _AVERAGED | {"return_min": 0.0, "return_max": 100.0}},
+    "apex": {"CartPole-v1": _AVERAGED | {"rollout": 4, "anneal_steps": 300_000}},
+    "gorila": {"CartPole-v1": _AVERAGED | {"rollout": 2}},
 }

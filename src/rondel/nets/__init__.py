@@ -5,6 +5,7 @@ from rondel.nets.actor_critic import ActorCritic, separate, shared
 from rondel.nets.encode import encode, mask_of, width
 from rondel.nets.images import impala, minatar, nature
 from rondel.nets.mlp import mlp
+from rondel.nets.noisy import with_noise
 from rondel.nets.own import own_torso
 from rondel.nets.recurrent import cell
 from rondel.nets.torso import choose, chunk_of, torso
@@ -27,4 +28,5 @@ __all__ = [
     "shared",
     "torso",
     "width",
+    "with_noise",
 ]

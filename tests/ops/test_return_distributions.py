@@ -1,12 +1,17 @@
 """Distributions of returns: projections and losses by hand, and as rlax has them."""
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import rlax
 
 from rondel.ops import return_distributions as returns
+
+with warnings.catch_warnings():  # what rlax imports is older than jax
+    warnings.simplefilter("ignore")
+    import rlax
 
 RNG = np.random.default_rng(0)
 
@@ -106,6 +111,7 @@ def rlax_categorical(out, action, reward, discount, following):
     return jax.vmap(one)(out, action, reward, discount, following).sum()
 
 
+@pytest.mark.filterwarnings("ignore:Rlax categorical_cross_entropy")
 @pytest.mark.parametrize(
     ("model", "oracle"),
     [

@@ -11,13 +11,14 @@ from __future__ import annotations
 from typing import Any
 
 # a target network that follows at every step, and 3-step returns
-_AVERAGED = {
+_AVERAGED: dict[str, Any] = {
     "batch": 128,
     "n_step": 3,
     "target_every": 1,
     "target_rate": 0.005,
     "anneal_steps": 100_000,
 }
+_LIGHT = _AVERAGED | {"batch": 64, "updates": 16, "hidden": (64, 64)}
 
 TUNED: dict[str, dict[str, dict[str, Any]]] = {
     "ppo": {
@@ -72,9 +73,11 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
         },
     },
     "dqn": {"CartPole-v1": _AVERAGED},
-    "c51": {"CartPole-v1": _AVERAGED | {"return_min": 0.0, "return_max": 100.0}},
-    "qrdqn": {"CartPole-v1": _AVERAGED},
-    "rainbow": {"CartPole-v1": _AVERAGED | {"return_min": 0.0, "return_max": 100.0}},
-    "apex": {"CartPole-v1": _AVERAGED | {"rollout": 4, "anneal_steps": 300_000}},
+    "c51": {"CartPole-v1": _LIGHT | {"return_min": 0.0, "return_max": 100.0}},
+    "qrdqn": {"CartPole-v1": _LIGHT | {"atoms": 16, "learning_rate": 2e-3}},
+    "rainbow": {"CartPole-v1": _LIGHT | {"return_min": 0.0, "return_max": 100.0}},
+    "apex": {
+        "CartPole-v1": _LIGHT | {"rollout": 4, "capacity": 200_000, "anneal_steps": 200_000},
+    },
     "gorila": {"CartPole-v1": _AVERAGED | {"rollout": 2}},
 }

@@ -192,6 +192,11 @@ def result(name, plan, lag=0):
         ("rainbow", "all", 0, "actor*2 | memory | gradient | update"),
         # shards draw other rows than a whole memory does, wherever they are
         ("apex", "actor+memory*2 | gradient+update", 2, "actor*2 | memory*2 | gradient+update"),
+        pytest.param(
+            *("gorila", "actor+memory*2 | gradient*2 | update", 2),
+            "actor*2 | memory*2 | gradient*2 | update",
+            marks=pytest.mark.long,
+        ),
         pytest.param("apex", "all", 0, "actor*2 | learner", marks=pytest.mark.long),
         pytest.param("c51", "all", 0, "env*2 | policy | learner", marks=pytest.mark.long),
         pytest.param("qrdqn", "all", 2, "actor*2 | learner", marks=pytest.mark.long),

@@ -50,6 +50,10 @@ HIDDEN = "CartPole-v1?velocities=false"
 ROWS = {
     "ppo-cartpole": Row("ppo", "CartPole-v1", 100_000, 475, 10),
     "dqn-cartpole": Row("dqn", "CartPole-v1", 100_000, 475, 9),
+    "c51-cartpole": Row("c51", "CartPole-v1", 100_000, 475, 10),
+    "qrdqn-cartpole": Row("qrdqn", "CartPole-v1", 100_000, 475, 10),
+    "rainbow-cartpole": Row("rainbow", "CartPole-v1", 100_000, 475, 10),
+    "apex-cartpole": Row("apex", "CartPole-v1", 300_000, 475, 10),
     "ppo-acrobot": Row("ppo", "Acrobot-v1", 500_000, -90, 10),
     "ppo-pendulum": Row("ppo", "Pendulum-v1", 300_000, -200, 10),
     "ppo-hidden-gru": Row("ppo", HIDDEN, 1_000_000, 400, 10, ("--memory", "gru")),

@@ -42,15 +42,6 @@ def q_of(params, obs):
     return x
 
 
-def test_q_learning_target_by_hand():
-    reward, discount = jnp.array([1.0, 1.0]), jnp.array([0.5, 0.0])
-    next_q, online = jnp.array([[2.0, 4.0]] * 2), jnp.array([[3.0, 1.0]] * 2)
-    # plain: 1 + 0.5 * max(2, 4) = 3; after a termination the reward alone
-    assert dqn.q_learning_target(reward, discount, next_q, next_q).tolist() == [3.0, 1.0]
-    # double: the online network likes the first, the target values it: 1 + 0.5 * 2 = 2
-    assert dqn.q_learning_target(reward, discount, next_q, online).tolist() == [2.0, 1.0]
-
-
 def test_importance_weights_by_hand():
     ratio, valid = jnp.array([4.0, 0.25, 1.0, 1e-9]), jnp.array([True, True, True, False])
     # 4^-0.5 = 0.5, 0.25^-0.5 = 2, 1: divided by the greatest, 2. What is not valid does not count

@@ -15,6 +15,11 @@ TABLE = {
     "td3": "rondel.algorithms.td3",
     "sac": "rondel.algorithms.sac",
     "apex-ddpg": "rondel.algorithms.apex_ddpg",
+    "c51": "rondel.algorithms.c51",
+    "qrdqn": "rondel.algorithms.qrdqn",
+    "rainbow": "rondel.algorithms.rainbow",
+    "apex": "rondel.algorithms.apex",
+    "gorila": "rondel.algorithms.gorila",
 }
 
 

@@ -2,14 +2,17 @@
 
 Mnih et al., Playing Atari with Deep Reinforcement Learning, arXiv 1312.5602; van Hasselt et al.,
 Deep Reinforcement Learning with Double Q-learning, arXiv 1509.06461; Wang et al., Dueling Network
-Architectures, arXiv 1511.06581; Schaul et al., Prioritized Experience Replay, arXiv 1511.05952.
-The network is a perceptron; behind an image or a network of the user's own there is one layer, or
-the two streams of a dueling network. Rows of a batch are [n, ...].
+Architectures, arXiv 1511.06581; Schaul et al., Prioritized Experience Replay, arXiv 1511.05952;
+distributions of returns are in `ops.return_distributions`, noisy layers in `nets.noisy`; all of it
+together is Rainbow, Hessel et al., arXiv 1710.02298; the ladder is that of Ape-X, arXiv 1803.00933.
+Behind an image or a network of the user's own there is one layer, or the streams of a dueling or a
+noisy network. Rows of a batch are [n, ...].
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -21,7 +24,8 @@ import optax
 from rondel import nets, ops
 from rondel.errors import RondelError, at_least, from_zero_to_one
 from rondel.memory.replay import TransitionBatch, Transitions, prioritised, uniform
-from rondel.ops import distributions
+from rondel.ops import distributions, return_distributions
+from rondel.ops.return_distributions import Misfit, ReturnModel
 from rondel.spaces import Discrete
 from rondel.types import Algorithm, Array, EnvSpec, Memory, Network, Trajectory, Tree
 
@@ -49,8 +53,8 @@ class Config:
     n_step: int = 1  # rewards that are summed before bootstrapping
     double: bool = True  # choose the next action by the online network, value it by the target
     dueling: bool = False  # separate streams for state value and advantages
-    prioritised: bool = False  # draw by TD error instead of uniformly
-    priority_exponent: float = 0.6  # 0: uniform, 1: proportional to the TD error
+    prioritised: bool = False  # draw by error instead of uniformly
+    priority_exponent: float = 0.6  # 0: uniform, 1: proportional to the error
     importance_start: float = 0.4  # exponent of the importance weights at first; it grows to 1
     importance_steps: int = 100_000  # environment steps over which it grows
     target_every: int = 100  # gradient steps between updates of the target network
@@ -58,6 +62,12 @@ class Config:
     epsilon_start: float = 1.0  # share of random actions at first
     epsilon_end: float = 0.05  # share of random actions in the end
     epsilon_steps: int = 10_000  # environment steps in between
+    ladder: float = 0.0  # α: lane i of N has epsilon ** (1 + α i / (N - 1)); 0: all have the same
+    noise: float = 0.0  # scale of the noise in the last layers at first; 0: no noisy layers
+    returns: str = "mean"  # what is learned of returns: mean, categorical (C51), quantile (QR-DQN)
+    atoms: int = 51  # values of a categorical distribution, or quantiles
+    return_min: float = -10.0  # the least value of a categorical distribution
+    return_max: float = 10.0  # the greatest
     max_grad_norm: float = 10.0  # gradients beyond this norm are scaled down to it
     hidden: tuple[int, ...] = (128, 128)  # widths of the hidden layers
     network: str = "auto"  # auto, mlp, nature, impala, minatar, or your own as module:function
@@ -70,6 +80,17 @@ class Config:
         at_least(0, learning_rate=self.learning_rate, warmup=self.warmup)
         from_zero_to_one(discount=self.discount, target_rate=self.target_rate)
         from_zero_to_one(epsilon_start=self.epsilon_start, epsilon_end=self.epsilon_end)
+        at_least(0, ladder=self.ladder, noise=self.noise)
+        at_least(2, atoms=self.atoms)
+        if self.returns not in RETURNS:
+            raise RondelError(
+                f"returns={self.returns!r} is not known: one of {', '.join(RETURNS)} would be."
+            )
+        if not self.return_min < self.return_max:
+            raise RondelError(
+                f"return_min={self.return_min} can't work: less than return_max, "
+                f"{self.return_max}, would."
+            )
 
 
 class State(NamedTuple):
@@ -91,10 +112,13 @@ class Variables(NamedTuple):
     importance: Array  # exponent of the importance weights
 
 
-def q_learning_target(reward: Array, discount: Array, next_q: Array, chooser: Array) -> Array:
-    """r + γ Q(s', argmax chooser(s')): plain with chooser = next_q, double with the online one."""
-    best = jax.nn.one_hot(chooser.argmax(-1), next_q.shape[-1])
-    return reward + discount * jnp.sum(next_q * best, -1)
+class Model(NamedTuple):
+    network: Network
+    returns: ReturnModel  # what its outputs mean
+
+    def q(self, out: Array, obs: Tree) -> Array:
+        """What each action is worth; one that is not allowed is worth next to nothing."""
+        return distributions.masked(self.returns.mean(out), nets.mask_of(obs))
 
 
 def importance_weights(ratio: Array, exponent: Array, valid: Array) -> Array:
@@ -110,19 +134,30 @@ def linear(start: float, end: float, steps: Array, horizon: int) -> Array:
 
 def network_for(config: Config, spec: EnvSpec, actions: int, own: Network | None = None) -> Network:
     """A perceptron where nothing asks for more."""
-    kind = nets.choose(config.network, spec.observation)
-    if own is None and kind == "mlp" and not config.dueling:
+    kind, atoms = nets.choose(config.network, spec.observation), returns_for(config).atoms
+    streams = config.dueling or config.noise > 0.0
+    if own is None and kind == "mlp" and not streams and atoms is None:
         return nets.mlp(spec.observation, config.hidden, actions, activation=jax.nn.relu)
-    shared, stream = config.hidden[:-1], config.hidden[-1:]  # where there are streams
+    shared, stream = (config.hidden[:-1], config.hidden[-1:]) if streams else (config.hidden, ())
     torso, width = nets.torso(kind, spec.observation, shared, jax.nn.relu, own)
-    if config.dueling:
-        return nets.dueling(torso, width, actions, stream, jax.nn.relu)
-    return nets.action_values(torso, width, actions)
+    head = nets.dueling if config.dueling else nets.action_values
+    return head(torso, width, actions, stream, atoms=atoms, noise=config.noise)
 
 
-def q_values(network: Network, params: Tree, obs: Tree) -> Array:
-    """What each action is worth; one that is not allowed is worth next to nothing."""
-    return distributions.masked(network.apply(params, obs), nets.mask_of(obs))
+def returns_for(config: Config) -> ReturnModel:
+    return RETURNS[config.returns](config)
+
+
+RETURNS: dict[str, Callable[[Config], ReturnModel]] = {
+    "mean": lambda _: return_distributions.expected(),
+    "categorical": lambda c: return_distributions.categorical(c.return_min, c.return_max, c.atoms),
+    "quantile": lambda c: return_distributions.quantiles(c.atoms),
+}
+
+
+def rungs(config: Config, lanes: int, lane: Array) -> Tree:
+    """What epsilon is raised to in each lane; nothing where all have the same."""
+    return 1.0 + config.ladder * jnp.asarray(lane) / max(lanes - 1, 1) if config.ladder else ()
 
 
 def acting(config: Config, state: State) -> Weights:
@@ -136,37 +171,63 @@ def learning(config: Config, state: State) -> Variables:
 
 
 def act(
-    network: Network, weights: Weights, carry: Tree, obs: Tree, keys: Array, explore: bool
+    config: Config,
+    model: Model,
+    weights: Weights,
+    carry: Tree,
+    obs: Tree,
+    keys: Array,
+    explore: bool,
 ) -> Tree:
-    """The best action, or with probability epsilon any that is allowed."""
-    q = q_values(network, weights.params, obs)
+    """The best action, or with probability epsilon any that is allowed.
+
+    Noisy layers have noise of their own for every step and lane; a greedy action is without any.
+    """
+    params = nets.with_noise(weights.params, keys) if explore else weights.params
+    q = model.q(model.network.apply(params, obs), obs)
     greedy = q.argmax(-1).astype(jnp.int32)
     if not explore:
         return greedy, carry, ()
+    epsilon = weights.epsilon[None] ** carry if config.ladder else weights.epsilon
     allowed = distributions.masked(jnp.zeros_like(q), nets.mask_of(obs))
     anything = distributions.categorical(q.shape[-1]).sample(allowed, ops.random.fold(keys, 0))
-    explores = ops.random.uniform(ops.random.fold(keys, 1), 1)[:, 0] < weights.epsilon
+    explores = ops.random.uniform(ops.random.fold(keys, 1), 1)[:, 0] < epsilon
     return jnp.where(explores, anything, greedy), carry, ()
 
 
 def prepare(
-    config: Config, network: Network, weights: Weights, tr: Trajectory
+    config: Config, model: Model, weights: Weights, tr: Trajectory
 ) -> tuple[Transitions, Array]:
     """n-step transitions, with first priorities, and how many steps there were."""
     reward, discount, offset, valid = ops.n_step(
         tr.reward, tr.terminated, tr.truncated, tr.valid, config.discount, config.n_step
     )
-    rows = config.rollout
-    action = tr.action[:rows]
+    action = tr.action[: config.rollout]
     priority = jnp.ones_like(reward)
     if config.prioritised:  # as the actor sees it, so that nothing is drawn blindly
-        q = q_values(network, weights.params, tr.obs)
-        taken = jnp.sum(q[:rows] * jax.nn.one_hot(action, q.shape[-1]), -1)
-        ahead = jnp.take_along_axis(q.max(-1), jnp.arange(rows)[:, None] + offset, 0)
-        priority = jnp.abs(reward + discount * ahead - taken)
+        priority = first_errors(model, weights.params, tr.obs, action, reward, discount, offset)
     items = Transitions(tr.obs, action, reward, discount, offset, valid, priority)
     steps = tr.valid[config.n_step - 1 :].sum(0)  # the overlap was counted last time
     return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), items), steps
+
+
+def first_errors(
+    model: Model,
+    params: Tree,
+    obs: Tree,
+    action: Array,
+    reward: Array,
+    discount: Array,
+    offset: Array,
+) -> Array:
+    """How wrong the network is about each row [T, b], by what it says itself of where it led."""
+    out = model.network.apply(params, obs)
+    taken = model.returns.of(out[: len(action)], action)
+    best = model.returns.of(out, model.q(out, obs).argmax(-1))
+    row, lane = jnp.indices(action.shape)
+    ahead = best[row + offset, lane]
+    rows = (x.reshape(-1, *x.shape[2:]) for x in (taken, reward, discount, ahead))
+    return model.returns.misfit(*rows).surprise.reshape(action.shape)
 
 
 def absorb(config: Config, state: State, steps: Array) -> State:
@@ -175,33 +236,42 @@ def absorb(config: Config, state: State, steps: Array) -> State:
 
 
 def loss(
-    config: Config, network: Network, params: Tree, variables: Variables, batch: TransitionBatch
-) -> tuple[Array, tuple[Array, Array]]:
-    """Huber's loss of the TD errors, weighted; with the errors and the values, row by row."""
-    q = network.apply(params, batch.obs)
-    taken = jnp.sum(q * jax.nn.one_hot(batch.action, q.shape[-1]), -1)
-    next_q = q_values(network, variables.target, batch.next_obs)
-    chooser = q_values(network, variables.params, batch.next_obs) if config.double else next_q
-    target = q_learning_target(batch.reward, batch.discount, next_q, chooser)
-    td = taken - jax.lax.stop_gradient(target)
+    config: Config,
+    model: Model,
+    params: Tree,
+    variables: Variables,
+    batch: TransitionBatch,
+    key: Array,
+) -> tuple[Array, tuple[Misfit, Array]]:
+    """What the rows cost, weighted; with how far each was off, and what it is worth.
+
+    Noise is the same for all rows, and another for each network that they pass.
+    """
+    returns, apply = model.returns, model.network.apply
+    taken = returns.of(apply(nets.with_noise(params, key), batch.obs), batch.action)
+    out = apply(nets.with_noise(variables.target, key, 1), batch.next_obs)
+    chooser = out
+    if config.double:
+        chooser = apply(nets.with_noise(variables.params, key, 2), batch.next_obs)
+    best = model.q(chooser, batch.next_obs).argmax(-1)
+    misfit = returns.misfit(taken, batch.reward, batch.discount, returns.of(out, best))
     weight = importance_weights(batch.ratio, variables.importance, batch.valid)
-    return ops.masked_mean(weight * optax.losses.huber_loss(td), batch.valid), (td, taken)
+    return ops.masked_mean(weight * misfit.loss, batch.valid), (misfit, returns.mean(taken))
 
 
 def gradient(
-    config: Config, network: Network, variables: Variables, batch: TransitionBatch, key: Array
+    config: Config, model: Model, variables: Variables, batch: TransitionBatch, key: Array
 ) -> Tree:
-    """With the absolute TD errors as feedback to memory."""
-    del key
-    value_and_grad = jax.value_and_grad(partial(loss, config, network), has_aux=True)
-    (value, (td, taken)), grads = value_and_grad(variables.params, variables, batch)
+    """With what each row is to be ranked by as feedback to memory."""
+    value_and_grad = jax.value_and_grad(partial(loss, config, model), has_aux=True)
+    (value, (misfit, worth)), grads = value_and_grad(variables.params, variables, batch, key)
     metrics = {
         "loss/q": value,
-        "q": ops.masked_mean(taken, batch.valid),
-        "td_error": ops.masked_mean(jnp.abs(td), batch.valid),
+        "q": ops.masked_mean(worth, batch.valid),
+        "td_error": ops.masked_mean(jnp.abs(misfit.td), batch.valid),
         "grad_norm": optax.tree.norm(grads),
     }
-    return grads, batch.valid.sum().astype(jnp.float32), jnp.abs(td), metrics
+    return grads, batch.valid.sum().astype(jnp.float32), misfit.surprise, metrics
 
 
 def update(
@@ -237,12 +307,12 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
             f"DQN needs discrete actions, but those of {spec.id} are {spec.action}; "
             "ppo takes continuous ones."
         )
-    model = network_for(config, spec, spec.action.n, network)
+    model = Model(network_for(config, spec, spec.action.n, network), returns_for(config))
     clip_norm = optax.clip_by_global_norm(config.max_grad_norm)
     optimiser = optax.flatten(optax.chain(clip_norm, optax.scale_by_adam()))
 
     def init(key: Array) -> State:
-        params = model.init(key)
+        params = model.network.init(key)
         return State(params, params, optimiser.init(params), jnp.int32(0), jnp.int32(0))
 
     return Algorithm(
@@ -252,10 +322,11 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
         absorb=partial(absorb, config),
         gradient=partial(gradient, config, model),
         update=partial(update, config, optimiser),
-        act=partial(act, model),
+        act=partial(act, config, model),
         prepare=partial(prepare, config, model),
         memory=memory_for(config, spec),
         rollout=config.rollout,
+        carry=partial(rungs, config, spec.lanes),
         overlap=config.n_step - 1,
         max_lag=MAX_LAG,
     )

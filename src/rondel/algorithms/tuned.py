@@ -10,6 +10,16 @@ from __future__ import annotations
 
 from typing import Any
 
+# a target network that follows at every step, and 3-step returns
+_AVERAGED: dict[str, Any] = {
+    "batch": 128,
+    "n_step": 3,
+    "target_every": 1,
+    "target_rate": 0.005,
+    "anneal_steps": 100_000,
+}
+_LIGHT = _AVERAGED | {"batch": 64, "updates": 16, "hidden": (64, 64)}
+
 TUNED: dict[str, dict[str, dict[str, Any]]] = {
     "ppo": {
         "CartPole-v1": {"rollout": 64, "minibatches": 4, "discount": 0.98, "gae_lambda": 0.9},
@@ -62,15 +72,14 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
             "network": "mlp",
         },
     },
-    "dqn": {
-        "CartPole-v1": {
-            "batch": 128,
-            "n_step": 3,
-            "target_every": 1,
-            "target_rate": 0.005,
-            "anneal_steps": 100_000,
-        },
+    "dqn": {"CartPole-v1": _AVERAGED},
+    "c51": {"CartPole-v1": _LIGHT | {"return_min": 0.0, "return_max": 100.0}},
+    "qrdqn": {"CartPole-v1": _LIGHT | {"atoms": 16, "learning_rate": 2e-3}},
+    "rainbow": {"CartPole-v1": _LIGHT | {"return_min": 0.0, "return_max": 100.0}},
+    "apex": {
+        "CartPole-v1": _LIGHT | {"rollout": 4, "capacity": 200_000, "anneal_steps": 200_000},
     },
+    "gorila": {"CartPole-v1": _AVERAGED | {"rollout": 2}},
     "ddpg": {"Pendulum-v1": {"batch": 128, "discount": 0.98, "hidden": (64, 64)}},
     "td3": {"Pendulum-v1": {"batch": 128, "discount": 0.98, "hidden": (64, 64)}},
     "sac": {

@@ -6,6 +6,7 @@ from rondel.nets.critic import critic, policy, several
 from rondel.nets.encode import encode, mask_of, width
 from rondel.nets.images import impala, minatar, nature
 from rondel.nets.mlp import mlp
+from rondel.nets.noisy import with_noise
 from rondel.nets.own import own_torso
 from rondel.nets.recurrent import cell
 from rondel.nets.torso import choose, chunk_of, torso
@@ -31,4 +32,5 @@ __all__ = [
     "shared",
     "torso",
     "width",
+    "with_noise",
 ]

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rondel.nets.encode import encode, width
+from rondel.nets.noisy import noise_of
 from rondel.ops import random
 from rondel.spaces import Space
 from rondel.types import Array, Network, Tree
@@ -75,6 +76,9 @@ def _orthogonal(normals: Array) -> Array:
 def forward(params: Tree, x: Array, activation: Activation) -> Array:
     """Through all layers, with an activation between them but not after the last."""
     for i, layer in enumerate(params):
-        y = (activation(x) if i else x) @ layer["w"]
+        seen = activation(x) if i else x
+        y = seen @ layer["w"]
         x = y + jnp.broadcast_to(layer["b"], y.shape)
+        noise = noise_of(layer, seen)
+        x = x if noise is None else x + noise
     return x

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -36,14 +37,26 @@ class Policy:
         """
         single, batch = _batched(self.spec.observation, obs)
         lane = jnp.arange(jax.tree.leaves(batch)[0].shape[0])
-        recurrent = bool(jax.tree.leaves(self.algorithm.carry(lane)))
         before = self.algorithm.carry(lane) if carry is None else carry
         nth = next(self._asked) if explore else 0
         keys = per_lane(key_of(seed, Purpose.EVALUATE, 2, nth), lane)
         out, after, _ = self._act(self.weights, before, batch, keys, explore)
         action = self.spec.action.to_env(np.asarray(out))
         action = action[0] if single else action
-        return (action, after) if recurrent else action
+        return (action, after) if self._remembers else action
+
+    @cached_property
+    def _remembers(self) -> bool:
+        """Does acting change the carry? What a lane only keeps, such as its epsilon, is none."""
+        lane = jnp.arange(1)
+        obs = to_device(zeros(self.spec.observation, 1))
+        keys = per_lane(key_of(0, Purpose.EVALUATE), lane)
+
+        def after(carry: Tree) -> Tree:
+            return self.algorithm.act(self.weights, carry, obs, keys, False)[1]
+
+        traced = jax.make_jaxpr(after)(self.algorithm.carry(lane)).jaxpr
+        return list(traced.invars) != list(traced.outvars)
 
 
 def _batched(space: Space, obs: Tree) -> tuple[bool, Tree]:

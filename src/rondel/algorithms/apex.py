@@ -1,0 +1,33 @@
+"""Ape-X: many lanes that explore each in its own measure, and a prioritised replay in shards.
+
+Horgan et al., Distributed Prioritized Experience Replay, arXiv 1803.00933. It is DQN with other
+defaults. How often a transition is learned from is `updates` * `batch` for the `rollout` * lanes
+that a round adds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rondel.algorithms import dqn
+
+FAMILY, ACTIONS, RECURRENT = dqn.FAMILY, dqn.ACTIONS, dqn.RECURRENT
+PAPER = "Distributed Prioritized Experience Replay, arXiv 1803.00933"
+HOME = "actor*4 | memory*2 | gradient+update"  # with a lag; `--plan apex` has one of 2, and free
+MAX_LAG, LANES = dqn.MAX_LAG, 32
+
+
+@dataclass(frozen=True)
+class Config(dqn.Config):
+    """What can be set: DQN's fields with the paper's choices."""
+
+    n_step: int = 3  # rewards that are summed before bootstrapping
+    dueling: bool = True  # separate streams for state value and advantages
+    prioritised: bool = True  # draw by error instead of uniformly
+    epsilon_start: float = 0.4  # share of random actions at first
+    epsilon_end: float = 0.4  # share of random actions in the end
+    ladder: float = 7.0  # α: lane i of N has epsilon ** (1 + α i / (N - 1)); 0: all have the same
+    max_grad_norm: float = 40.0  # gradients beyond this norm are scaled down to it
+
+
+make = dqn.make

@@ -1,0 +1,26 @@
+"""Gorila: DQN in pieces, with actors, a sharded replay, learners and a parameter server.
+
+Nair et al., Massively Parallel Methods for Deep Reinforcement Learning, arXiv 1507.04296. What it
+computes is DQN as it was then; all else is its plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rondel.algorithms import dqn
+
+FAMILY, ACTIONS, RECURRENT = dqn.FAMILY, dqn.ACTIONS, dqn.RECURRENT
+PAPER = "Massively Parallel Methods for Deep Reinforcement Learning, arXiv 1507.04296"
+HOME = "actor*4 | memory*2 | gradient*2 | update"  # and free, with a lag: `--plan gorila`
+MAX_LAG, LANES = dqn.MAX_LAG, 32
+
+
+@dataclass(frozen=True)
+class Config(dqn.Config):
+    """What can be set: DQN's fields with the paper's choices."""
+
+    double: bool = False  # choose the next action by the online network, value it by the target
+
+
+make = dqn.make

@@ -1,0 +1,120 @@
+"""What a network says of the return: its mean, its distribution over fixed values, its quantiles.
+
+`out` is what a network gives for each action: [..., actions], or [..., actions, atoms] of a
+distribution. Rows that are learned from are those of the action that was taken: [n] or [n, atoms].
+
+Bellemare et al., A Distributional Perspective on Reinforcement Learning, arXiv 1707.06887; Dabney
+et al., Distributional Reinforcement Learning with Quantile Regression, arXiv 1710.10044.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from rondel.types import Array
+
+
+class Misfit(NamedTuple):
+    """How far a network was from its targets, row by row [n]."""
+
+    loss: Array
+    td: Array  # the expected return less that of the target
+    surprise: Array  # what a prioritised replay ranks by
+
+
+class ReturnModel(NamedTuple):
+    """How numbers of a network tell of the return."""
+
+    atoms: int | None  # how many numbers an action has; None: one, without an axis
+    mean: Callable[[Array], Array]  # (out) -> [..., actions]
+    # (out, action [...]) -> those of that action: [...] or [..., atoms]
+    of: Callable[[Array, Array], Array]
+    # (taken, reward [n], discount [n], following): `following` as `taken`, of the state that a
+    # row leads to; no gradient goes through it
+    misfit: Callable[[Array, Array, Array, Array], Misfit]
+
+
+def expected() -> ReturnModel:
+    """The mean alone, by Huber's loss of the TD errors."""
+
+    def misfit(taken: Array, reward: Array, discount: Array, following: Array) -> Misfit:
+        td = taken - jax.lax.stop_gradient(reward + discount * following)
+        return Misfit(optax.losses.huber_loss(td), td, jnp.abs(td))
+
+    return ReturnModel(None, lambda out: out, _one_of, misfit)
+
+
+def categorical(low: float, high: float, atoms: int) -> ReturnModel:
+    """C51: logits of `atoms` values from low to high, by the cross-entropy with the target.
+
+    Ranked by the divergence from the target, as Rainbow does: Hessel et al., arXiv 1710.02298.
+    """
+
+    def mean(logits: Array) -> Array:
+        values = jnp.linspace(low, high, atoms)
+        return jnp.sum(jax.nn.softmax(logits) * _in_last(values, logits), -1)
+
+    def misfit(taken: Array, reward: Array, discount: Array, following: Array) -> Misfit:
+        values = jnp.linspace(low, high, atoms)
+        moved = reward[:, None] + discount[:, None] * values[None]
+        target = jax.lax.stop_gradient(project(moved, jax.nn.softmax(following), values))
+        loss = -jnp.sum(target * jax.nn.log_softmax(taken), -1)
+        chaos = -jnp.sum(jax.scipy.special.xlogy(target, target), -1)
+        td = mean(taken) - jax.lax.stop_gradient(reward + discount * mean(following))
+        return Misfit(loss, td, jnp.maximum(loss - chaos, 0.0))  # rounding may go below 0
+
+    return ReturnModel(atoms, mean, _several_of, misfit)
+
+
+def quantiles(atoms: int) -> ReturnModel:
+    """QR-DQN: quantiles at the midpoints of `atoms` equal shares, by their Huber loss."""
+
+    def misfit(taken: Array, reward: Array, discount: Array, following: Array) -> Misfit:
+        target = jax.lax.stop_gradient(reward[:, None] + discount[:, None] * following)
+        td = taken.mean(-1) - target.mean(-1)
+        return Misfit(quantile_huber(taken, target), td, jnp.abs(td))
+
+    return ReturnModel(atoms, lambda out: out.mean(-1), _several_of, misfit)
+
+
+def project(moved: Array, share: Array, values: Array) -> Array:
+    """Shares [n, k] of values `moved` [n, k] as shares [n, atoms] of evenly spaced `values`.
+
+    Each value's share is split between its two neighbours, the nearer one getting more (equation 7
+    of C51); what lies outside goes to the end.
+    """
+    gap = values[1] - values[0]
+    inside = jnp.clip(moved, values[0], values[-1])
+    distance = jnp.abs(inside[:, None, :] - values[None, :, None]) / gap
+    return jnp.sum(jnp.clip(1.0 - distance, 0.0, 1.0) * share[:, None, :], -1)
+
+
+def quantile_huber(quantiles: Array, target: Array) -> Array:
+    """Sum over i of the mean over j of |τ_i - 1{u < 0}| H(u), u = target_j - quantile_i: [n].
+
+    τ_i = (2 i - 1) / 2 N for i from 1 to N, H is Huber's loss with its corner at 1 (equation 10 of
+    QR-DQN); `quantiles` [n, N], `target` [n, M].
+    """
+    count = quantiles.shape[-1]
+    level = (jnp.arange(count)[None, :, None] + 0.5) / count
+    error = target[:, None, :] - quantiles[:, :, None]
+    tilt = jnp.abs(level - (error < 0.0))
+    return jnp.sum(jnp.mean(tilt * optax.losses.huber_loss(error), -1), -1)
+
+
+def _one_of(out: Array, action: Array) -> Array:
+    # a sum over a one-hot is cheaper on CPU than a gather, and its gradient than a scatter
+    return jnp.sum(out * jax.nn.one_hot(action, out.shape[-1]), -1)
+
+
+def _several_of(out: Array, action: Array) -> Array:
+    return jnp.sum(out * jax.nn.one_hot(action, out.shape[-2])[..., None], -2)
+
+
+def _in_last(values: Array, like: Array) -> Array:
+    return jnp.broadcast_to(values, like.shape)

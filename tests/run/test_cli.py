@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from rondel import algorithms
 from rondel.run import cli
 
 SMALL = ["--lanes", "8", "--rollout", "16", "--epochs", "1", "--minibatches", "2", "--hidden", "8"]

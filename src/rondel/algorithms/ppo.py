@@ -2,29 +2,26 @@
 
 Schulman et al., Proximal Policy Optimization Algorithms, arXiv 1707.06347; advantages after
 Schulman et al., High-Dimensional Continuous Control Using Generalized Advantage Estimation, arXiv
-1506.02438. Policy and value are two perceptrons; behind an image, a memory or a network of the
-user's own they share all but their last layers. Rows of a minibatch are [n, ...]; with a memory a
-row is a sequence [L, ...].
+1506.02438. Rows of a minibatch are [n, ...]; with a memory a row is a sequence [L, ...].
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from rondel import nets, ops
+from rondel.algorithms import actor_critic
+from rondel.algorithms.actor_critic import Loss, Rows, pi, turned
 from rondel.errors import RondelError, at_least, from_zero_to_one
 from rondel.memory.rollout import rollout
-from rondel.ops import distributions
 from rondel.ops.distributions import Distribution
-from rondel.spaces import Box
-from rondel.types import Algorithm, Array, EnvSpec, Network, Trajectory, Tree
+from rondel.types import Algorithm, Array, EnvSpec, Network, Tree
 
 FAMILY = "on-policy"
 ACTIONS = "discrete, continuous"
@@ -33,9 +30,6 @@ RECURRENT = True  # can it remember an episode?
 HOME = "actor*4 | learner"  # the plan that suits it
 MAX_LAG = 0
 LANES = 16  # unless the run says otherwise
-
-# (params, (rows, advantages)) -> (loss, metrics)
-Loss: TypeAlias = Callable[[Tree, Tree], tuple[Array, dict[str, Array]]]
 
 
 @dataclass(frozen=True)
@@ -78,22 +72,6 @@ class State(NamedTuple):
     stopped: Array  # beyond target_kl: no further updates in this round
 
 
-class Rows(NamedTuple):
-    """Items [b, T, ...] on their way to memory, minibatches [n, ...] when they come back.
-
-    With a memory: items [b, T / L, L, ...], minibatches [n, L, ...].
-    """
-
-    obs: Tree
-    action: Array
-    log_prob: Array  # of the action when it was taken
-    value: Array  # of obs, as the acting weights saw it
-    advantage: Array
-    valid: Array
-    first: Array | None = None  # where episodes begin; only with a memory, as the next one
-    carry: Tree = ()  # [b, T / L, ...]: what was remembered before each sequence
-
-
 def clipped_surrogate(ratio: Array, advantage: Array, clip: float) -> Array:
     """What the policy maximises: min(ρA, clip(ρ, 1-ε, 1+ε)A), equation 7."""
     return jnp.minimum(ratio * advantage, jnp.clip(ratio, 1 - clip, 1 + clip) * advantage)
@@ -108,74 +86,8 @@ def value_loss(value: Array, old_value: Array, target: Array, clip: float | None
     return jnp.maximum(loss, 0.5 * (near - target) ** 2)
 
 
-def network_for(
-    config: Config, spec: EnvSpec, outputs: int, own: Network | None = None
-) -> nets.ActorCritic:
-    """Two perceptrons where nothing asks for more."""
-    kind = nets.choose(config.network, spec.observation)
-    if own is None and config.memory == "none" and kind == "mlp":
-        policy = nets.mlp(spec.observation, config.hidden, outputs, last_scale=0.01)
-        return nets.separate(policy, nets.mlp(spec.observation, config.hidden, 1))
-    torso, width = nets.torso(kind, spec.observation, config.hidden, own=own)
-    memory = None
-    if config.memory != "none":
-        memory = nets.cell(config.memory, width, config.memory_size)
-        if config.rollout % config.sequence:
-            fits = [n for n in range(1, config.rollout + 1) if config.rollout % n == 0]
-            raise RondelError(
-                f"sequence={config.sequence} doesn't divide rollout={config.rollout}: "
-                f"{', '.join(map(str, fits))} would."
-            )
-    return nets.shared(torso, width, outputs, memory)
-
-
-def pi(params: Tree, out: Array, obs: Tree) -> Array:
-    """The parameters of the actions' distribution, from what the network says."""
-    if "log_std" in params:
-        return jnp.concatenate([out, jnp.broadcast_to(params["log_std"], out.shape)], -1)
-    return distributions.masked(out, nets.mask_of(obs))
-
-
-def act(
-    model: nets.ActorCritic,
-    dist: Distribution,
-    params: Tree,
-    carry: Tree,
-    obs: Tree,
-    keys: Array,
-    explore: bool,
-) -> Tree:
-    carry, judged = model.step(params, carry, obs)
-    out = pi(params, judged.policy, obs)
-    action = dist.sample(out, keys) if explore else dist.mode(out)
-    return action, carry, dist.log_prob(out, action)
-
-
-def prepare(
-    config: Config, model: nets.ActorCritic, params: Tree, tr: Trajectory
-) -> tuple[Rows, Array]:
-    """Rows with advantages, and how many steps there were."""
-    (_, value), carries = model.unroll(params, tr.carry, tr.obs, tr.first)
-    ends = tr.terminated, tr.truncated, tr.valid
-    advantage = ops.gae(tr.reward, value, *ends, config.discount, config.gae_lambda)
-    obs = jax.tree.map(lambda x: x[:-1], tr.obs)
-    rows = Rows(obs, tr.action, tr.extras, value[:-1], advantage, tr.valid)
-    if model.recurrent:
-        rows = rows._replace(first=tr.first[:-1])
-    rows = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), rows)
-    if model.recurrent:
-        length = config.sequence
-        starts = jax.tree.map(lambda x: jnp.swapaxes(x[:-1:length], 0, 1), carries)
-        rows = jax.tree.map(lambda x: x.reshape(x.shape[0], -1, length, *x.shape[2:]), rows)
-        rows = rows._replace(carry=starts)
-    return rows, tr.valid.sum(0)
-
-
 def absorb(config: Config, state: State, steps: Array) -> State:
-    horizon = config.anneal_steps or 0
-    return state._replace(
-        steps=jnp.minimum(state.steps + steps.sum(), horizon), stopped=jnp.bool_(False)
-    )
+    return actor_critic.count_steps(config, state, steps)._replace(stopped=jnp.bool_(False))
 
 
 def loss(
@@ -189,7 +101,7 @@ def loss(
     rows, advantage = weighed
     carry, rows = rows.carry, rows._replace(carry=())
     if model.recurrent:
-        rows, advantage = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), (rows, advantage))
+        rows, advantage = turned((rows, advantage))
     (out, values), _ = model.unroll(params, carry, rows.obs, rows.first)
     out = pi(params, out, rows.obs)
     log_ratio = dist.log_prob(out, rows.action) - rows.log_prob
@@ -220,11 +132,8 @@ def gradient(
     advantage = rows.advantage
     if config.normalise_advantage:
         advantage = ops.standardise(advantage, rows.valid)
-    if chunk is None:
-        grads, metrics = jax.grad(weighed_loss, has_aux=True)(params, (rows, advantage))
-    else:
-        grads, metrics = ops.mean_grad(weighed_loss, chunk)(params, (rows, advantage), rows.valid)
-    metrics["grad_norm"] = optax.tree.norm(grads)
+    weighed = rows, advantage
+    grads, metrics = actor_critic.grad_of(weighed_loss, chunk, params, weighed, rows.valid)
     return (grads, metrics["kl"]), rows.valid.sum().astype(jnp.float32), (), metrics
 
 
@@ -235,14 +144,11 @@ def update(
     grads_and_kl: tuple[Tree, Array],
 ) -> State:
     grads, kl = grads_and_kl
-    horizon = config.anneal_steps
-    left = (horizon - state.steps) / horizon if horizon else 1.0
-    direction, opt_state = optimiser.update(grads, state.opt_state)
-    params = jax.tree.map(lambda p, d: p - config.learning_rate * left * d, state.params, direction)
+    moved = actor_critic.descend(config, optimiser, state, grads)
     if config.target_kl is None:
-        return state._replace(params=params, opt_state=opt_state)
+        return moved
     stopped = state.stopped | (kl > 1.5 * config.target_kl)
-    new, old = (params, opt_state), (state.params, state.opt_state)
+    new, old = (moved.params, moved.opt_state), (state.params, state.opt_state)
     params, opt_state = jax.tree.map(lambda n, o: jnp.where(stopped, o, n), new, old)
     return state._replace(params=params, opt_state=opt_state, stopped=stopped)
 
@@ -252,20 +158,15 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
 
     `network` is one of the user's own, from observations to features.
     """
-    dist = distributions.for_space(spec.action)
-    continuous = isinstance(spec.action, Box)
-    outputs = dist.size // 2 if continuous else dist.size
-    model = network_for(config, spec, outputs, network)
-    whole = model.recurrent or network is not None
-    chunk = None if whole else nets.chunk_of(config.network, spec.observation)
-    clip_norm = optax.clip_by_global_norm(config.max_grad_norm)
-    optimiser = optax.flatten(optax.chain(clip_norm, optax.scale_by_adam(eps=1e-5)))
+    _check_sequence(config)
+    model, dist = actor_critic.networks(config, spec, network)
+    chunk = actor_critic.chunk_for(config, spec, model, network)
+    optimiser = actor_critic.adam(config.max_grad_norm)
+    rows = config.discount, config.gae_lambda, config.sequence
     stored_once = None if model.recurrent else spec.observation
 
     def init(key: Array) -> State:
         params = model.init(key)
-        if continuous:
-            params["log_std"] = jnp.full(outputs, config.log_std)
         return State(params, optimiser.init(params), jnp.int32(0), jnp.bool_(False))
 
     return Algorithm(
@@ -275,10 +176,20 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
         absorb=partial(absorb, config),
         gradient=partial(gradient, config, partial(loss, config, model, dist), chunk),
         update=partial(update, config, optimiser),
-        act=partial(act, model, dist),
-        prepare=partial(prepare, config, model),
+        act=partial(actor_critic.act, model, dist),
+        prepare=partial(actor_critic.prepare, *rows, model),
         carry=lambda lane: model.carry(lane.shape[0]),
         memory=rollout(config.epochs, config.minibatches, stored_once),
         rollout=config.rollout,
         max_lag=MAX_LAG,
+    )
+
+
+def _check_sequence(config: Config) -> None:
+    if config.memory == "none" or config.rollout % config.sequence == 0:
+        return
+    fits = [n for n in range(1, config.rollout + 1) if config.rollout % n == 0]
+    raise RondelError(
+        f"sequence={config.sequence} doesn't divide rollout={config.rollout}: "
+        f"{', '.join(map(str, fits))} would."
     )

@@ -1,4 +1,4 @@
-"""`gae` and `n_step`: by hand, against rlax, and against a slow model over random timelines."""
+"""Returns: by hand, against rlax, and against a slow model over random timelines."""
 
 import warnings
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rondel.ops.returns import gae, n_step
+from rondel.ops.returns import gae, n_step, to_the_end, vtrace
 
 with warnings.catch_warnings():  # what rlax imports is older than jax
     warnings.simplefilter("ignore")
@@ -151,3 +151,109 @@ def test_n_step_is_its_definition_over_random_timelines(seed, n):
         np.testing.assert_allclose(discount[t, lane], final, rtol=1e-5)
         assert offset[t, lane] == steps
     assert ((offset >= 1) & (offset <= n)).all()
+
+
+def test_vtrace_by_hand():
+    # discount 0.5; the raw deltas r + 0.5 v' - v are 1 + 1 - 1 = 1, 2 + 2 - 2 = 2, 3 + 4 - 4 = 3
+    reward, value, ratio = column(1, 2, 3), column(1, 2, 4, 8), column(2, 0.5, 4)
+    never, always = flags(0, 0, 0), flags(1, 1, 1)
+    target, advantage = vtrace(ratio, reward, value, never, never, always, 0.5)
+    # rho = c = 1, 0.5, 1: deltas 1, 1, 3
+    # more: 3;  1 + 0.5 * 0.5 * 3 = 1.75;  1 + 0.5 * 1 * 1.75 = 1.875
+    np.testing.assert_allclose(target, column(1 + 1.875, 2 + 1.75, 4 + 3))
+    # 1 * (1 + 0.5 * 3.75 - 1);  0.5 * (2 + 0.5 * 7 - 2);  1 * (3 + 0.5 * 8 - 4)
+    np.testing.assert_allclose(advantage, column(1.875, 1.75, 3))
+
+    target, advantage = vtrace(ratio, reward, value, never, never, always, 0.5, clip_rho=2.0)
+    # rho = 2, 0.5, 2 and c as before: deltas 2, 1, 6
+    # more: 6;  1 + 0.25 * 6 = 2.5;  2 + 0.5 * 2.5 = 3.25
+    np.testing.assert_allclose(target, column(1 + 3.25, 2 + 2.5, 4 + 6))
+    # 2 * (1 + 0.5 * 4.5 - 1);  0.5 * (2 + 0.5 * 10 - 2);  2 * 3
+    np.testing.assert_allclose(advantage, column(4.5, 2.5, 6))
+
+
+@pytest.mark.parametrize("trace_lambda", [1.0, 0.9])
+@pytest.mark.parametrize("clip_rho", [1.0, 3.0])
+def test_vtrace_is_rlax_within_an_episode(trace_lambda, clip_rho):
+    rng = np.random.default_rng(2)
+    reward, value = jnp.float32(rng.normal(size=(9, 1))), jnp.float32(rng.normal(size=(10, 1)))
+    ratio = jnp.float32(np.exp(rng.normal(size=(9, 1))))
+    never, always = jnp.zeros((9, 1), bool), jnp.ones((9, 1), bool)
+    for terminated in (never, never.at[-1].set(True)):
+        target, advantage = vtrace(
+            ratio, reward, value, terminated, never, always, 0.97, trace_lambda, clip_rho
+        )
+        oracle = rlax.vtrace_td_error_and_advantage(
+            value[:-1, 0],
+            value[1:, 0],
+            reward[:, 0],
+            0.97 * (1.0 - terminated[:, 0]),
+            ratio[:, 0],
+            trace_lambda,
+            clip_rho_threshold=clip_rho,
+            clip_pg_rho_threshold=clip_rho,
+        )
+        np.testing.assert_allclose((target - value[:-1])[:, 0], oracle.errors, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(advantage[:, 0], oracle.pg_advantage, rtol=1e-4, atol=1e-5)
+
+
+def slow_vtrace(ratio, reward, value, terminated, truncated, valid, discount, clip_rho, clip_c):
+    """Equation 1: a sum of deltas, each times the product of all c before it."""
+    target = value[:-1].astype(np.float64)
+    for start, lane in np.argwhere(valid):
+        product = 1.0
+        for t in range(start, len(reward)):
+            after = 0.0 if terminated[t, lane] else value[t + 1, lane]
+            delta = reward[t, lane] + discount * after - value[t, lane]
+            rho = min(clip_rho, ratio[t, lane])
+            target[start, lane] += discount ** (t - start) * product * rho * delta
+            product *= min(clip_c, ratio[t, lane])
+            if terminated[t, lane] or truncated[t, lane]:
+                break
+    return target
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**31), st.sampled_from([(1.0, 1.0), (2.0, 1.0), (1.5, 0.5)]))
+def test_vtrace_is_its_definition_over_random_timelines(seed, clips):
+    reward, terminated, truncated, valid = timeline(seed, rows=12, lanes=4)
+    rng = np.random.default_rng(seed + 1)
+    value = rng.normal(size=(13, 4)).astype(np.float32)
+    ratio = np.exp(rng.normal(size=(12, 4))).astype(np.float32)
+    rows = ratio, reward, value, terminated, truncated, valid, 0.9
+    target, advantage = traced(*rows, 1.0, *clips)
+    expected = slow_vtrace(*rows, *clips)
+    np.testing.assert_allclose(target, expected, rtol=1e-4, atol=1e-4)
+    # what the row earns if the next state is worth its own target; a reset's target is its value
+    ahead = np.concatenate([expected[1:], value[-1:]])
+    better = reward + 0.9 * np.where(terminated, 0.0, ahead) - value[:-1]
+    weighed = np.where(valid, np.minimum(clips[0], ratio) * better, 0.0)
+    np.testing.assert_allclose(advantage, weighed, rtol=1e-4, atol=1e-4)
+
+
+traced = jax.jit(vtrace)
+
+
+def test_vtrace_of_the_policy_that_acted_is_gae():
+    reward, terminated, truncated, valid = timeline(7, rows=20, lanes=4)
+    value = np.random.default_rng(8).normal(size=(21, 4)).astype(np.float32)
+    rows = reward, value, terminated, truncated, valid, 0.97
+    expected = gae(*rows, 0.9)
+    target, advantage = vtrace(np.ones_like(reward), *rows, 0.9)
+    np.testing.assert_allclose(advantage, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(target, expected + value[:-1], rtol=1e-5, atol=1e-5)
+
+
+def test_returns_to_the_end_by_hand():
+    # Row 1 terminates, row 2 resets, row 4 is cut off, row 5 resets, row 6 goes on.
+    reward, value = column(1, 2, 0, 3, 4, 0, 9), column(0, 0, 100, 0, 0, 16, 0, 0)
+    rows = flags(0, 1, 0, 0, 0, 0, 0), flags(0, 0, 0, 0, 1, 0, 0), flags(1, 1, 0, 1, 1, 0, 1)
+    known = [0, 1, 3, 4]
+    # discount 0.5: 1 + 0.5 * 2;  2, whatever its last observation is worth
+    # cut off: 4 + 0.5 * 16 = 12, and 3 + 0.5 * 12 = 9; without values 4, and 3 + 0.5 * 4 = 5
+    return_, end = to_the_end(reward, value, *rows, 0.5)
+    np.testing.assert_allclose(return_[known, 0], [2, 2, 9, 12])
+    assert end[jnp.array([*known, 6]), 0].tolist() == [1, 1, 4, 4, 7]
+    return_, again = to_the_end(reward, None, *rows, 0.5)
+    np.testing.assert_allclose(return_[known, 0], [2, 2, 5, 4])
+    np.testing.assert_array_equal(again, end)

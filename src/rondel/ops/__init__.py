@@ -3,10 +3,11 @@
 from rondel.ops import random
 from rondel.ops.chunks import chunked, mean_grad
 from rondel.ops.masks import masked_mean, standardise
-from rondel.ops.returns import gae, n_step
+from rondel.ops.returns import VTrace, gae, n_step, to_the_end, vtrace
 from rondel.ops.unroll import unroll
 
 __all__ = [
+    "VTrace",
     "chunked",
     "gae",
     "masked_mean",
@@ -14,5 +15,7 @@ __all__ = [
     "n_step",
     "random",
     "standardise",
+    "to_the_end",
     "unroll",
+    "vtrace",
 ]

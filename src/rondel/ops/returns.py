@@ -7,13 +7,20 @@ true successor always, an episode's last observation included: the step after an
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
 
 if TYPE_CHECKING:
     from rondel.types import Array
+
+
+class VTrace(NamedTuple):
+    """What experience of another policy says of the present one: [T, b] each."""
+
+    target: Array  # for the values
+    advantage: Array  # to weigh the policy's gradient with; 0 where a row is not valid
 
 
 def gae(
@@ -38,13 +45,74 @@ def gae(
     delta = reward + discount * jnp.where(terminated, 0.0, value[1:]) - value[:-1]
     delta = jnp.where(valid, delta, 0.0)
     decay = jnp.where(valid & ~(terminated | truncated), discount * gae_lambda, 0.0)
+    return _summed(delta, decay)
 
-    def back(after: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
-        advantage = row[0] + row[1] * after
-        return advantage, advantage
 
-    _, advantage = lax.scan(back, jnp.zeros_like(delta[0]), (delta, decay), reverse=True, unroll=2)
-    return advantage
+def vtrace(
+    ratio: Array,
+    reward: Array,
+    value: Array,
+    terminated: Array,
+    truncated: Array,
+    valid: Array,
+    discount: float | Array,
+    trace_lambda: float | Array = 1.0,
+    clip_rho: float = 1.0,
+    clip_c: float = 1.0,
+) -> VTrace:
+    """Targets and advantages of the policy that learns, from what an older one did.
+
+    `ratio` is π(a|s) / μ(a|s), of the policy that learns to the one that acted; `value` is
+    [T + 1, b], of the observations; everything else [T, b]. With g = discount, ρ = min(clip_rho,
+    ratio) and c = trace_lambda * min(clip_c, ratio):
+
+        delta[t] = ρ[t] * (reward[t] + g * (1 - terminated[t]) * value[t + 1] - value[t])
+        more[t] = delta[t] + g * c[t] * (1 - done[t]) * more[t + 1]
+        target[t] = value[t] + more[t]
+        advantage[t] = delta[t] + ρ[t] * g * trace_lambda * (1 - done[t]) * more[t + 1]
+
+    With trace_lambda = 1 the last is the paper's ρ[t] * (reward[t] + g * target[t + 1] - value[t]);
+    with ratios of 1 it is `gae`.
+
+    Espeholt et al., IMPALA: Scalable Distributed Deep-RL with Importance Weighted Actor-Learner
+    Architectures, arXiv 1802.01561, equation 1 and remark 2.
+    """
+    rho, c = jnp.minimum(clip_rho, ratio), jnp.minimum(clip_c, ratio)
+    delta = reward + discount * jnp.where(terminated, 0.0, value[1:]) - value[:-1]
+    delta = jnp.where(valid, rho * delta, 0.0)
+    decay = jnp.where(valid & ~(terminated | truncated), discount * trace_lambda, 0.0)
+    more = _summed(delta, decay * c)
+    after = jnp.concatenate([more[1:], jnp.zeros_like(more[:1])])
+    return VTrace(value[:-1] + more, delta + rho * decay * after)
+
+
+def to_the_end(
+    reward: Array,
+    value: Array | None,
+    terminated: Array,
+    truncated: Array,
+    valid: Array,
+    discount: float | Array,
+) -> tuple[Array, Array]:
+    """What each row earned up to its episode's end, and the row of that end: [T, b] each.
+
+        return_[t] = reward[t] + discount * (1 - done[t]) * return_[t + 1]
+
+    Where an episode is cut off, the `value` [T + 1, b] of its last observation stands for the rest;
+    without values there is nothing to stand for it. The end of an episode that goes on beyond the
+    rows is T, and its return says nothing; likewise where `valid` is False.
+
+    Williams, Simple Statistical Gradient-Following Algorithms for Connectionist Reinforcement
+    Learning (1992).
+    """
+    length = reward.shape[0]
+    done = terminated | truncated
+    if value is not None:
+        reward = reward + discount * jnp.where(truncated & ~terminated, value[1:], 0.0)
+    return_ = _summed(reward, jnp.where(done, 0.0, discount))
+    row = jnp.arange(length, dtype=jnp.int32)[:, None]
+    ends = jnp.where(done, row, length)
+    return return_, lax.cummin(ends, axis=0, reverse=True)
 
 
 def n_step(
@@ -80,3 +148,14 @@ def n_step(
         offset = offset + going
         going = going & ~done[rows]
     return return_, power, offset, valid[:length]
+
+
+def _summed(gain: Array, decay: Array) -> Array:
+    """sum[t] = gain[t] + decay[t] * sum[t + 1], from the last row back; [T, b]."""
+
+    def back(after: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
+        now = row[0] + row[1] * after
+        return now, now
+
+    _, sums = lax.scan(back, jnp.zeros_like(gain[0]), (gain, decay), reverse=True, unroll=2)
+    return sums

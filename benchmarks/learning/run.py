@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -26,14 +27,14 @@ class Row(NamedTuple):
     env: str
     steps: int
     goal: float
-    needed: int  # of 10 seeds
+    needed: int  # of its seeds
     flags: tuple[str, ...] = ()
+    seeds: int = 10
 
     @property
     def command(self) -> str:
-        env = f"'{self.env}'" if "?" in self.env else self.env
-        words = ["rondel", "train", self.algorithm, env, "--steps", str(self.steps), *self.flags]
-        return " ".join(words)
+        words = ["rondel", "train", self.algorithm, self.env, "--steps", str(self.steps)]
+        return shlex.join([*words, *self.flags])
 
 
 # CleanRL's settings of ppo_continuous_action.py, with its one environment of 2,048 steps as eight
@@ -84,19 +85,22 @@ def one(row: Row, seed: int, folder: str, flags: list[str]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("rows", nargs="*", default=list(ROWS), help=f"of {', '.join(ROWS)}")
-    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--seeds", type=int, help="by default the row's own number")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--write", action="store_true", help="rewrite results.md")
     args, flags = parser.parse_known_args()
     for name in args.rows:
         row = ROWS[name]
         with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(args.jobs) as pool:
-            work = [pool.submit(one, row, seed, folder, flags) for seed in range(args.seeds)]
+            work = [
+                pool.submit(one, row, seed, folder, flags)
+                for seed in range(args.seeds or row.seeds)
+            ]
             results = [each.result() for each in work]
         scores = [r["eval_return"] for r in results]
         speeds = sorted(r["steps_per_second"] for r in results)
         line = (
-            f"| `{row.command}` | {row.goal:g} ({row.needed} of 10) | "
+            f"| `{row.command}` | {row.goal:g} ({row.needed} of {row.seeds}) | "
             f"{sum(s >= row.goal for s in scores)} of {len(scores)} | "
             f"{' '.join(f'{s:.0f}' for s in scores)} | {sum(scores) / len(scores):.1f} | "
             f"{speeds[len(speeds) // 2]:,.0f} |"

@@ -70,6 +70,36 @@ def test_ppo_finds_values_and_actions(probe):
     close(value(obs), expected, probe)
 
 
+FAMILY = {
+    "a2c": {"rollout": 8, "entropy_cost": 0.0},
+    "impala": {"rollout": 8, "entropy_cost": 0.0, "lag": 2, "plan": "actor | learner"},
+    "appo": {"rollout": 8, "lag": 2, "plan": "actor | learner"},
+    "pg": {"rollout": 8, "longest": 2},
+}
+
+
+@pytest.mark.parametrize("probe", ["delay", "both"])
+@pytest.mark.parametrize("name", FAMILY)
+def test_the_family_finds_values_and_actions(name, probe):
+    settings = {"learning_rate": 0.01, "lanes": 8, "hidden": HIDDEN, "discount": 0.5}
+    run = learn(name, probe, 20_000, on="inline", **settings, **FAMILY[name])
+    obs, expected = VALUES[probe]
+    critic = nets.mlp(run.setup.task.env.spec.observation, HIDDEN, 1)
+    close(critic.apply(run.state.params["critic"], np.float32(obs))[:, 0], expected, probe)
+    if probe in BEST:
+        assert run.policy.act(np.float32(obs)).tolist() == BEST[probe]
+
+
+@pytest.mark.parametrize("memory", ["gru", "lstm"])
+def test_impala_remembers_though_its_actors_are_behind(memory):
+    run = learn(
+        "impala", "memory", 60_000, lanes=16, rollout=16, hidden=HIDDEN, learning_rate=0.003,
+        minibatches=4, discount=0.9, memory=memory, memory_size=16, plan="actor | learner", lag=2,
+        on="inline",
+    )  # fmt: skip
+    assert run.evaluate(200).mean == 1.0
+
+
 def test_ppo_finds_continuous_actions():
     run, value = ppo_on("continuous", steps=60_000, learning_rate=0.003)
     x = np.float32([[-0.8], [0.0], [0.6]])

@@ -20,6 +20,11 @@ TABLE = {
     "rainbow": "rondel.algorithms.rainbow",
     "apex": "rondel.algorithms.apex",
     "gorila": "rondel.algorithms.gorila",
+    "pg": "rondel.algorithms.pg",
+    "a2c": "rondel.algorithms.a2c",
+    "a3c": "rondel.algorithms.a3c",
+    "impala": "rondel.algorithms.impala",
+    "appo": "rondel.algorithms.appo",
 }
 
 

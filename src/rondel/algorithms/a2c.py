@@ -1,0 +1,127 @@
+"""Advantage actor-critic: one gradient step from each round of experience.
+
+Mnih et al., Asynchronous Methods for Deep Reinforcement Learning, arXiv 1602.01783, without the
+asynchrony; `a3c` has it. With gae_lambda = 1 the advantages are the paper's: rewards up to the
+round's end, then the value. Rows of a batch are [n, ...]; with a memory a row is a lane's whole
+round [T, ...].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import jax.numpy as jnp
+
+from rondel import nets, ops
+from rondel.algorithms import actor_critic
+from rondel.algorithms.actor_critic import Loss, Rows, State, pi, turned
+from rondel.errors import at_least, from_zero_to_one
+from rondel.memory.rollout import rollout
+from rondel.ops.distributions import Distribution
+from rondel.types import Algorithm, Array, EnvSpec, Network, Tree
+
+FAMILY = "on-policy"
+ACTIONS = "discrete, continuous"
+PAPER = "Asynchronous Methods for Deep Reinforcement Learning, arXiv 1602.01783"
+RECURRENT = True  # can it remember an episode?
+HOME = "actor*4 | learner"  # the plan that suits it
+MAX_LAG = 0
+LANES = 32  # unless the run says otherwise
+
+
+@dataclass(frozen=True)
+class Config:
+    """What can be set."""
+
+    rollout: int = 16  # steps that each lane takes in a round
+    learning_rate: float = 1e-3  # Adam's step size
+    anneal_steps: int | None = None  # environment steps over which the step size falls to 0
+    discount: float = 0.99  # worth of a reward one step later
+    gae_lambda: float = 1.0  # 0: one-step advantages, 1: rewards up to the round's end
+    value_cost: float = 0.5  # weight of the value loss
+    entropy_cost: float = 0.01  # weight of the entropy bonus
+    normalise_advantage: bool = False  # zero mean and unit deviation in each round
+    max_grad_norm: float = 0.5  # gradients beyond this norm are scaled down to it
+    log_std: float = 0.0  # the log of the first deviation of continuous actions, in units of -1..1
+    hidden: tuple[int, ...] = (64, 64)  # widths of the hidden layers
+    network: str = "auto"  # auto, mlp, nature, impala, minatar, or your own as module:function
+    memory: str = "none"  # what it remembers an episode with: none, gru, lstm
+    memory_size: int = 128  # width of that
+
+    def __post_init__(self) -> None:
+        at_least(1, rollout=self.rollout, memory_size=self.memory_size)
+        at_least(1, hidden=min(self.hidden, default=1), anneal_steps=self.anneal_steps)
+        at_least(0, learning_rate=self.learning_rate)
+        from_zero_to_one(discount=self.discount, gae_lambda=self.gae_lambda)
+
+
+def loss(
+    config: Config,
+    model: nets.ActorCritic,
+    dist: Distribution,
+    params: Tree,
+    weighed: tuple[Rows, Array],
+) -> tuple[Array, dict[str, Array]]:
+    """-A log π(a|s) + ½ (V(s) - target)² - entropy, weighted; means over valid rows.
+
+    Of rows and their advantages, perhaps standardised. The target is that of the rows as they are.
+    """
+    rows, advantage = weighed
+    carry, rows = rows.carry, rows._replace(carry=())
+    if model.recurrent:
+        rows, advantage = turned((rows, advantage))
+    (out, values), _ = model.unroll(params, carry, rows.obs, rows.first)
+    out = pi(params, out, rows.obs)
+
+    def mean(x: Array) -> Array:
+        return ops.masked_mean(x, rows.valid)
+
+    policy_loss = -mean(advantage * dist.log_prob(out, rows.action))
+    value_loss = mean(0.5 * (values - (rows.value + rows.advantage)) ** 2)
+    entropy = mean(dist.entropy(out))
+    total = policy_loss + config.value_cost * value_loss - config.entropy_cost * entropy
+    return total, {"loss/policy": policy_loss, "loss/value": value_loss, "entropy": entropy}
+
+
+def gradient(
+    config: Config, weighed_loss: Loss, chunk: int | None, params: Tree, rows: Rows, key: Array
+) -> Tree:
+    del key
+    advantage = rows.advantage
+    if config.normalise_advantage:
+        advantage = ops.standardise(advantage, rows.valid)
+    weighed = rows, advantage
+    grads, metrics = actor_critic.grad_of(weighed_loss, chunk, params, weighed, rows.valid)
+    return grads, rows.valid.sum().astype(jnp.float32), (), metrics
+
+
+def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
+    """A2C for an environment with discrete or continuous actions.
+
+    `network` is one of the user's own, from observations to features.
+    """
+    model, dist = actor_critic.networks(config, spec, network)
+    chunk = actor_critic.chunk_for(config, spec, model, network)
+    optimiser = actor_critic.adam(config.max_grad_norm)
+    rows = config.discount, config.gae_lambda, config.rollout
+    stored_once = None if model.recurrent else spec.observation
+
+    def init(key: Array) -> State:
+        params = model.init(key)
+        return State(params, optimiser.init(params), jnp.int32(0))
+
+    return Algorithm(
+        init=init,
+        acting=lambda state: state.params,
+        learning=lambda state: state.params,
+        absorb=partial(actor_critic.count_steps, config),
+        gradient=partial(gradient, config, partial(loss, config, model, dist), chunk),
+        update=partial(actor_critic.descend, config, optimiser),
+        act=partial(actor_critic.act, model, dist),
+        prepare=partial(actor_critic.prepare, *rows, model),
+        carry=lambda lane: model.carry(lane.shape[0]),
+        memory=rollout(1, 1, stored_once),
+        rollout=config.rollout,
+        max_lag=MAX_LAG,
+    )

@@ -1,0 +1,33 @@
+"""Asynchronous advantage actor-critic: A2C whose actors may be behind, with nothing to correct it.
+
+Mnih et al., Asynchronous Methods for Deep Reinforcement Learning, arXiv 1602.01783. Each of its
+actors makes its own gradients, and one place applies them all: that is the plan, not this file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rondel.algorithms import a2c
+from rondel.types import Algorithm, EnvSpec, Network
+
+FAMILY = a2c.FAMILY
+ACTIONS = a2c.ACTIONS
+PAPER = a2c.PAPER
+RECURRENT = a2c.RECURRENT
+HOME = "actor+memory+gradient*4 | update"
+MAX_LAG = 16  # it suffers long before, but that can be seen only where it is allowed
+LANES = a2c.LANES
+
+
+@dataclass(frozen=True)
+class Config(a2c.Config):
+    """What can be set."""
+
+
+def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
+    """A2C that takes weights which are behind.
+
+    `network` is one of the user's own, from observations to features.
+    """
+    return a2c.make(config, spec, network)._replace(max_lag=MAX_LAG)

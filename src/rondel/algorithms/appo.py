@@ -1,0 +1,146 @@
+"""Asynchronous PPO: the clipped surrogate on V-trace's targets, with a network that stands still.
+
+Luo et al., IMPACT: Importance Weighted Asynchronous Architectures with Clipped Target Networks,
+arXiv 1912.00167. A target network, a little behind, judges what actors that are further behind
+did; the policy may move from the target's, not from the actors', within the clip. Rows of a batch
+are lanes' whole rounds, as in `impala`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import optax
+
+from rondel import nets, ops
+from rondel.algorithms import actor_critic, impala
+from rondel.algorithms.impala import Rounds
+from rondel.algorithms.ppo import clipped_surrogate
+from rondel.errors import at_least, from_zero_to_one
+from rondel.ops.distributions import Distribution
+from rondel.types import Algorithm, Array, EnvSpec, Network, Tree
+
+FAMILY = impala.FAMILY
+ACTIONS = impala.ACTIONS
+PAPER = (
+    "IMPACT: Importance Weighted Asynchronous Architectures with Clipped Target Networks, "
+    "arXiv 1912.00167"
+)
+RECURRENT = impala.RECURRENT
+HOME = impala.HOME
+MAX_LAG = impala.MAX_LAG
+LANES = impala.LANES
+
+
+@dataclass(frozen=True)
+class Config(impala.Config):
+    """What can be set."""
+
+    epochs: int = 2  # passes over a round
+    minibatches: int = 4  # pieces of a pass, each of some lanes; one gradient step each
+    trace_lambda: float = 0.95  # 0: one-step targets, 1: rewards up to the round's end
+    entropy_cost: float = 0.0  # weight of the entropy bonus
+    clip: float = 0.2  # how far the probability ratio to the target may move with profit
+    normalise_advantage: bool = True  # zero mean and unit deviation in each minibatch
+    target_every: int = 8  # gradient steps between updates of the target network
+    target_rate: float = 1.0  # how far the target moves then; below 1 it is a Polyak average
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(1, target_every=self.target_every)
+        at_least(0, clip=self.clip)
+        from_zero_to_one(target_rate=self.target_rate)
+
+
+class State(NamedTuple):
+    params: Tree
+    target: Tree
+    opt_state: Tree
+    steps: Array  # environment steps so far, no further than the annealing needs
+    updates: Array  # gradient steps since the target moved
+
+
+class Variables(NamedTuple):
+    params: Tree
+    target: Tree
+
+
+def loss(
+    config: Config,
+    model: nets.ActorCritic,
+    dist: Distribution,
+    target: Tree,
+    params: Tree,
+    rounds: Rounds,
+) -> tuple[Array, dict[str, Array]]:
+    """V-trace between actors and target, the clipped surrogate between target and policy."""
+    rounds = impala.time_first(rounds)
+    still = impala.judge(model, dist, target, rounds)
+    judged = impala.judge(model, dist, params, rounds)
+    traced = impala.corrected(config, still, rounds)
+    advantage = traced.advantage
+    if config.normalise_advantage:
+        advantage = ops.standardise(advantage, rounds.valid)
+
+    def mean(x: Array) -> Array:
+        return ops.masked_mean(x, rounds.valid)
+
+    log_ratio = judged.log_prob - still.log_prob
+    ratio = jnp.exp(log_ratio)
+    policy_loss = -mean(clipped_surrogate(ratio, advantage, config.clip))
+    value_loss = mean(0.5 * (judged.value[:-1] - traced.target) ** 2)
+    entropy = mean(dist.entropy(judged.dist_params))
+    total = policy_loss + config.value_cost * value_loss - config.entropy_cost * entropy
+    behind = judged.log_prob - rounds.log_prob
+    return total, {
+        "loss/policy": policy_loss,
+        "loss/value": value_loss,
+        "entropy": entropy,
+        "kl": mean(jnp.exp(behind) - 1 - behind),  # how far the actors' policy is behind
+        "clipped": mean((jnp.abs(ratio - 1) > config.clip).astype(jnp.float32)),
+    }
+
+
+def gradient(
+    config: Config,
+    model: nets.ActorCritic,
+    dist: Distribution,
+    variables: Variables,
+    rounds: Rounds,
+    key: Array,
+) -> Tree:
+    rounds_loss = partial(loss, config, model, dist, variables.target)
+    return impala.gradient(rounds_loss, None, variables.params, rounds, key)
+
+
+def update(
+    config: Config, optimiser: optax.GradientTransformation, state: State, grads: Tree
+) -> State:
+    moved = actor_critic.descend(config, optimiser, state, grads)
+    updates = (state.updates + 1) % config.target_every
+    moves = jnp.where(updates == 0, config.target_rate, 0.0)
+    target = optax.incremental_update(moved.params, state.target, moves)
+    return moved._replace(target=target, updates=updates)
+
+
+def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
+    """APPO for an environment with discrete or continuous actions.
+
+    `network` is one of the user's own, from observations to features.
+    """
+    model, dist = actor_critic.networks(config, spec, network)
+    optimiser = actor_critic.adam(config.max_grad_norm)
+
+    def init(key: Array) -> State:
+        params = model.init(key)
+        return State(params, params, optimiser.init(params), jnp.int32(0), jnp.int32(0))
+
+    return impala.make(config, spec, network)._replace(
+        init=init,
+        learning=lambda state: Variables(state.params, state.target),
+        gradient=partial(gradient, config, model, dist),
+        update=partial(update, config, optimiser),
+    )

@@ -1,0 +1,187 @@
+"""Actors that may be behind, and a learner that corrects for it: V-trace.
+
+Espeholt et al., IMPALA: Scalable Distributed Deep-RL with Importance Weighted Actor-Learner
+Architectures, arXiv 1802.01561. The learner values a lane's whole round with its newest weights, so
+a row of a batch is such a round: [T, ...], or [T + 1, ...] where the last observation belongs to
+it. Adam stands for the paper's RMSProp.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from rondel import nets, ops
+from rondel.algorithms import actor_critic
+from rondel.algorithms.actor_critic import Loss, State, pi, turned
+from rondel.errors import at_least, from_zero_to_one
+from rondel.memory.rollout import rollout
+from rondel.ops.distributions import Distribution
+from rondel.types import Algorithm, Array, EnvSpec, Network, Trajectory, Tree
+
+FAMILY = "on-policy"
+ACTIONS = "discrete, continuous"
+PAPER = (
+    "IMPALA: Scalable Distributed Deep-RL with Importance Weighted Actor-Learner Architectures, "
+    "arXiv 1802.01561"
+)
+RECURRENT = True  # can it remember an episode?
+HOME = "actor*4 | learner"  # the plan that suits it, with a lag
+MAX_LAG = None
+LANES = 32  # unless the run says otherwise
+
+
+@dataclass(frozen=True)
+class Config:
+    """What can be set."""
+
+    rollout: int = 32  # steps that each lane takes in a round
+    epochs: int = 1  # passes over a round
+    minibatches: int = 1  # pieces of a pass, each of some lanes; one gradient step each
+    learning_rate: float = 1e-3  # Adam's step size
+    anneal_steps: int | None = None  # environment steps over which the step size falls to 0
+    discount: float = 0.99  # worth of a reward one step later
+    trace_lambda: float = 1.0  # 0: one-step targets, 1: rewards up to the round's end
+    clip_rho: float = 1.0  # importance weights are cut here: which policy is valued
+    clip_c: float = 1.0  # and here where they reach back in time: how quickly
+    value_cost: float = 0.5  # weight of the value loss
+    entropy_cost: float = 0.01  # weight of the entropy bonus
+    max_grad_norm: float = 0.5  # gradients beyond this norm are scaled down to it
+    log_std: float = 0.0  # the log of the first deviation of continuous actions, in units of -1..1
+    hidden: tuple[int, ...] = (64, 64)  # widths of the hidden layers
+    network: str = "auto"  # auto, mlp, nature, impala, minatar, or your own as module:function
+    memory: str = "none"  # what it remembers an episode with: none, gru, lstm
+    memory_size: int = 128  # width of that
+
+    def __post_init__(self) -> None:
+        at_least(1, rollout=self.rollout, epochs=self.epochs, minibatches=self.minibatches)
+        at_least(1, hidden=min(self.hidden, default=1), anneal_steps=self.anneal_steps)
+        at_least(1, memory_size=self.memory_size)
+        at_least(0, learning_rate=self.learning_rate, clip_rho=self.clip_rho, clip_c=self.clip_c)
+        from_zero_to_one(discount=self.discount, trace_lambda=self.trace_lambda)
+
+
+class Rounds(NamedTuple):
+    """Items [b, 1, ...] on their way to memory, batches [n, ...] when they come back."""
+
+    obs: Tree  # [..., T + 1, ...]
+    first: Array  # [..., T + 1]: where episodes begin
+    action: Array  # [..., T, ...], as all below
+    log_prob: Array  # of the action when it was taken
+    reward: Array
+    terminated: Array
+    truncated: Array
+    valid: Array
+    carry: Tree  # [...]: what was remembered before the first row
+
+
+class Judged(NamedTuple):
+    """What a policy and a value say of rounds, time first [T, n]."""
+
+    dist_params: Array  # [T, n, ...]
+    log_prob: Array  # of the action that was taken
+    value: Array  # [T + 1, n]
+
+
+def prepare(params: Tree, tr: Trajectory) -> tuple[Rounds, Array]:
+    """The round as it is, and how many steps there were: the learner will judge it."""
+    del params
+    ends = tr.terminated, tr.truncated, tr.valid
+    rounds = Rounds(tr.obs, tr.first, tr.action, tr.extras, tr.reward, *ends, carry=())
+    rounds = turned(rounds)._replace(carry=tr.carry)
+    return jax.tree.map(lambda x: x[:, None], rounds), tr.valid.sum(0)
+
+
+def time_first(rounds: Rounds) -> Rounds:
+    """From [n, T, ...] to [T, n, ...], all but the carry."""
+    return turned(rounds._replace(carry=()))._replace(carry=rounds.carry)
+
+
+def judge(model: nets.ActorCritic, dist: Distribution, params: Tree, rounds: Rounds) -> Judged:
+    """Rounds that are time first, as some parameters see them."""
+    (out, value), _ = model.unroll(params, rounds.carry, rounds.obs, rounds.first)
+    out = pi(params, out, rounds.obs)[:-1]
+    return Judged(out, dist.log_prob(out, rounds.action), value)
+
+
+def corrected(config: Config, judged: Judged, rounds: Rounds) -> ops.VTrace:
+    """Targets and advantages of whoever judged; nothing is differentiated through them."""
+    ratio = jnp.exp(judged.log_prob - rounds.log_prob)
+    ends = rounds.terminated, rounds.truncated, rounds.valid
+    clips = config.trace_lambda, config.clip_rho, config.clip_c
+    traced = ops.vtrace(ratio, rounds.reward, judged.value, *ends, config.discount, *clips)
+    return jax.lax.stop_gradient(traced)
+
+
+def loss(
+    config: Config, model: nets.ActorCritic, dist: Distribution, params: Tree, rounds: Rounds
+) -> tuple[Array, dict[str, Array]]:
+    """-A log π(a|s) + ½ (V(s) - target)² - entropy, weighted; means over valid rows."""
+    rounds = time_first(rounds)
+    judged = judge(model, dist, params, rounds)
+    traced = corrected(config, judged, rounds)
+
+    def mean(x: Array) -> Array:
+        return ops.masked_mean(x, rounds.valid)
+
+    policy_loss = -mean(traced.advantage * judged.log_prob)
+    value_loss = mean(0.5 * (judged.value[:-1] - traced.target) ** 2)
+    entropy = mean(dist.entropy(judged.dist_params))
+    total = policy_loss + config.value_cost * value_loss - config.entropy_cost * entropy
+    log_ratio = judged.log_prob - rounds.log_prob
+    return total, {
+        "loss/policy": policy_loss,
+        "loss/value": value_loss,
+        "entropy": entropy,
+        "kl": mean(jnp.exp(log_ratio) - 1 - log_ratio),  # how far the actors' policy is behind
+        "clipped": mean((log_ratio > jnp.log(config.clip_rho)).astype(jnp.float32)),
+    }
+
+
+def gradient(
+    rounds_loss: Loss, chunk: int | None, variables: Tree, rounds: Rounds, key: Array
+) -> Tree:
+    del key
+    grads, metrics = actor_critic.grad_of(rounds_loss, chunk, variables, rounds, rounds.valid)
+    return grads, rounds.valid.sum().astype(jnp.float32), (), metrics
+
+
+def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
+    """IMPALA for an environment with discrete or continuous actions.
+
+    `network` is one of the user's own, from observations to features.
+    """
+    model, dist = actor_critic.networks(config, spec, network)
+    chunk = chunk_for(config, spec, model, network)
+    optimiser = actor_critic.adam(config.max_grad_norm)
+
+    def init(key: Array) -> State:
+        params = model.init(key)
+        return State(params, optimiser.init(params), jnp.int32(0))
+
+    return Algorithm(
+        init=init,
+        acting=lambda state: state.params,
+        learning=lambda state: state.params,
+        absorb=partial(actor_critic.count_steps, config),
+        gradient=partial(gradient, partial(loss, config, model, dist), chunk),
+        update=partial(actor_critic.descend, config, optimiser),
+        act=partial(actor_critic.act, model, dist),
+        prepare=prepare,
+        carry=lambda lane: model.carry(lane.shape[0]),
+        memory=rollout(config.epochs, config.minibatches),
+        rollout=config.rollout,
+        max_lag=MAX_LAG,
+    )
+
+
+def chunk_for(
+    config: Config, spec: EnvSpec, model: nets.ActorCritic, own: Network | None
+) -> int | None:
+    """How many rounds at a time a gradient is made quickest; None: all at once."""
+    rows = actor_critic.chunk_for(config, spec, model, own)
+    return None if rows is None else max(1, rows // (config.rollout + 1))

@@ -1,0 +1,174 @@
+"""REINFORCE: the policy gradient by whole returns, with a baseline or without.
+
+Williams, Simple Statistical Gradient-Following Algorithms for Connectionist Reinforcement Learning,
+Machine Learning 8 (1992); the baseline is the value of Sutton et al., Policy Gradient Methods for
+Reinforcement Learning with Function Approximation (1999).
+
+A return is known when its episode has ended. Lanes never wait for each other's episodes: rounds are
+of one length, each looks back at the rows before it, and the steps of an episode become rows of a
+batch, [n, ...], once and in the round in which it ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from rondel import nets, ops
+from rondel.algorithms import actor_critic
+from rondel.algorithms.actor_critic import Loss, State, pi, turned
+from rondel.errors import at_least, from_zero_to_one
+from rondel.memory.rollout import rollout
+from rondel.ops.distributions import Distribution
+from rondel.types import Algorithm, Array, EnvSpec, Network, Trajectory, Tree
+
+FAMILY = "on-policy"
+ACTIONS = "discrete, continuous"
+PAPER = (
+    "Simple Statistical Gradient-Following Algorithms for Connectionist Reinforcement Learning, "
+    "Machine Learning 8 (1992)"
+)
+RECURRENT = False  # can it remember an episode?
+HOME = "actor*4 | learner"  # the plan that suits it
+MAX_LAG = 0
+LANES = 32  # unless the run says otherwise
+
+
+@dataclass(frozen=True)
+class Config:
+    """What can be set."""
+
+    rollout: int = 128  # steps that each lane takes in a round
+    longest: int = 500  # steps of an episode that are learned from; of a longer one, the last
+    baseline: bool = True  # subtract the value of what was seen from what was earned
+    learning_rate: float = 2e-3  # Adam's step size
+    anneal_steps: int | None = None  # environment steps over which the step size falls to 0
+    discount: float = 0.99  # worth of a reward one step later
+    value_cost: float = 0.5  # weight of the loss of the baseline
+    entropy_cost: float = 0.0  # weight of the entropy bonus
+    normalise_advantage: bool = True  # zero mean and unit deviation in each round
+    max_grad_norm: float = 0.5  # gradients beyond this norm are scaled down to it
+    log_std: float = 0.0  # the log of the first deviation of continuous actions, in units of -1..1
+    hidden: tuple[int, ...] = (64, 64)  # widths of the hidden layers
+    network: str = "auto"  # auto, mlp, nature, impala, minatar, or your own as module:function
+
+    def __post_init__(self) -> None:
+        at_least(1, rollout=self.rollout, longest=self.longest)
+        at_least(1, hidden=min(self.hidden, default=1), anneal_steps=self.anneal_steps)
+        at_least(0, learning_rate=self.learning_rate)
+        from_zero_to_one(discount=self.discount)
+
+    @property
+    def memory(self) -> str:
+        return "none"
+
+    @property
+    def memory_size(self) -> int:
+        return 0
+
+
+class Rows(NamedTuple):
+    """Items [b, longest - 1 + T, ...] on their way to memory, a batch [n, ...] from there."""
+
+    obs: Tree
+    action: Array
+    return_: Array  # what was earned from here to the episode's end
+    valid: Array  # the episode ended in this round
+
+
+def prepare(
+    config: Config, model: nets.ActorCritic, params: Tree, tr: Trajectory
+) -> tuple[Rows, Array]:
+    """Every step of the episodes that ended in the new rows, and how many new steps there were."""
+    value = None
+    if config.baseline:
+        (_, value), _ = model.unroll(params, (), tr.obs, tr.first)
+    ends = tr.terminated, tr.truncated, tr.valid
+    return_, end = ops.to_the_end(tr.reward, value, *ends, config.discount)
+    before = config.longest - 1
+    ended = tr.valid & (end >= before) & (end < before + config.rollout)
+    obs = jax.tree.map(lambda x: x[:-1], tr.obs)
+    return turned(Rows(obs, tr.action, return_, ended)), tr.valid[before:].sum(0)
+
+
+def loss(
+    config: Config,
+    model: nets.ActorCritic,
+    dist: Distribution,
+    params: Tree,
+    weighed: tuple[Rows, Array],
+) -> tuple[Array, dict[str, Array]]:
+    """-(G - b) log π(a|s) + ½ (V(s) - G)² - entropy, weighted; means over valid rows.
+
+    Of rows and what the log of each probability is multiplied with.
+    """
+    rows, advantage = weighed
+    (out, values), _ = model.unroll(params, (), rows.obs, None)
+    out = pi(params, out, rows.obs)
+
+    def mean(x: Array) -> Array:
+        return ops.masked_mean(x, rows.valid)
+
+    policy_loss = -mean(advantage * dist.log_prob(out, rows.action))
+    entropy = mean(dist.entropy(out))
+    total = policy_loss - config.entropy_cost * entropy
+    metrics = {"loss/policy": policy_loss, "entropy": entropy}
+    if config.baseline:
+        metrics["loss/value"] = mean(0.5 * (values - rows.return_) ** 2)
+        total = total + config.value_cost * metrics["loss/value"]
+    return total, metrics
+
+
+def gradient(
+    config: Config,
+    model: nets.ActorCritic,
+    weighed_loss: Loss,
+    chunk: int | None,
+    params: Tree,
+    rows: Rows,
+    key: Array,
+) -> Tree:
+    del key
+    advantage = rows.return_
+    if config.baseline:
+        (_, value), _ = model.unroll(params, (), rows.obs, None)
+        advantage = advantage - value
+    if config.normalise_advantage:
+        advantage = ops.standardise(advantage, rows.valid)
+    weighed = rows, advantage
+    grads, metrics = actor_critic.grad_of(weighed_loss, chunk, params, weighed, rows.valid)
+    return grads, rows.valid.sum().astype(jnp.float32), (), metrics
+
+
+def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
+    """REINFORCE for an environment with discrete or continuous actions.
+
+    `network` is one of the user's own, from observations to features.
+    """
+    model, dist = actor_critic.networks(config, spec, network)
+    chunk = actor_critic.chunk_for(config, spec, model, network)
+    optimiser = actor_critic.adam(config.max_grad_norm)
+    weighed_loss = partial(loss, config, model, dist)
+
+    def init(key: Array) -> State:
+        params = model.init(key)
+        return State(params, optimiser.init(params), jnp.int32(0))
+
+    return Algorithm(
+        init=init,
+        acting=lambda state: state.params,
+        learning=lambda state: state.params,
+        absorb=partial(actor_critic.count_steps, config),
+        gradient=partial(gradient, config, model, weighed_loss, chunk),
+        update=partial(actor_critic.descend, config, optimiser),
+        act=partial(actor_critic.act, model, dist),
+        prepare=partial(prepare, config, model),
+        memory=rollout(1, 1, spec.observation),
+        rollout=config.rollout,
+        overlap=config.longest - 1,
+        max_lag=MAX_LAG,
+    )

@@ -48,6 +48,16 @@ APEX = ("--plan", "apex", "--no-free", "--on", "inline")
 HIDDEN = "CartPole-v1?velocities=false"
 
 
+def behind(lag: int, plan: str = "actor*4 | learner") -> tuple[str, ...]:
+    """Weights that are exactly so many rounds old; inline, since the numbers are the same."""
+    return ("--plan", plan, "--lag", str(lag), "--on", "inline")
+
+
+CENTRAL = "actor+memory+gradient*4 | update"
+# what lag does with V-trace and without: the same settings, weights up to date and 8 rounds old
+EVEN = ("--no-tuned", "--rollout", "16", "--learning-rate", "3e-3", "--anneal-steps", "500000")
+
+
 ROWS = {
     "ppo-cartpole": Row("ppo", "CartPole-v1", 100_000, 475, 10),
     "dqn-cartpole": Row("dqn", "CartPole-v1", 100_000, 475, 9),
@@ -68,6 +78,15 @@ ROWS = {
     "apex-ddpg-pendulum": Row("apex-ddpg", "Pendulum-v1", 20_000, -180, 10, APEX),
     "sac-cheetah": Row("sac", "envpool:HalfCheetah-v5", 300_000, 5_000, 10),
     "ppo-breakout": Row("ppo", "gymnax:Breakout-MinAtar", 10_000_000, 20, 10),
+    "pg-cartpole": Row("pg", "CartPole-v1", 1_000_000, 400, 5, seeds=5),
+    "a2c-cartpole": Row("a2c", "CartPole-v1", 500_000, 475, 5, seeds=5),
+    "a3c-cartpole": Row("a3c", "CartPole-v1", 1_000_000, 475, 5, behind(1, CENTRAL), 5),
+    "impala-cartpole": Row("impala", "CartPole-v1", 300_000, 475, 5, behind(4), 5),
+    "appo-cartpole": Row("appo", "CartPole-v1", 300_000, 475, 5, behind(4), 5),
+    "vtrace-lag-0": Row("impala", "CartPole-v1", 500_000, 475, 5, EVEN + behind(0), 5),
+    "vtrace-lag-8": Row("impala", "CartPole-v1", 500_000, 475, 5, EVEN + behind(8), 5),
+    "uncorrected-lag-0": Row("a3c", "CartPole-v1", 500_000, 475, 5, EVEN + behind(0), 5),
+    "uncorrected-lag-8": Row("a3c", "CartPole-v1", 500_000, 475, 0, EVEN + behind(8), 5),
 }
 
 

@@ -55,7 +55,7 @@ def behind(lag: int, plan: str = "actor*4 | learner") -> tuple[str, ...]:
 
 CENTRAL = "actor+memory+gradient*4 | update"
 # what lag does with V-trace and without: the same settings, weights up to date and 8 rounds old
-EVEN = ("--no-tuned", "--rollout", "16", "--learning-rate", "3e-3", "--anneal-steps", "500000")
+EVEN = ("--no-tuned", "--rollout", "16")
 
 
 ROWS = {

@@ -95,4 +95,12 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
     "apex-ddpg": {
         "Pendulum-v1": {"rollout": 1, "batch": 128, "discount": 0.98, "hidden": (64, 64)},
     },
+    "impala": {
+        "CartPole-v1": {
+            "rollout": 16,
+            "minibatches": 2,
+            "learning_rate": 2e-3,
+            "anneal_steps": 300_000,
+        },
+    },
 }

@@ -16,7 +16,7 @@ ACTIONS = a2c.ACTIONS
 PAPER = a2c.PAPER
 RECURRENT = a2c.RECURRENT
 HOME = "actor+memory+gradient*4 | update"
-MAX_LAG = 16  # it suffers long before, but that can be seen only where it is allowed
+MAX_LAG = 16  # a bound, not a promise: nothing corrects for it
 LANES = a2c.LANES
 
 

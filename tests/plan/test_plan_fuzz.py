@@ -5,13 +5,32 @@ from hypothesis import strategies as st
 
 from fuzz import QUICK_AND_LONG, holds, mutated
 from rondel.errors import RondelError
-from rondel.plan import PRESETS, STAGES, check, parse
+from rondel.plan import PRESETS, STAGES, check, parse, settled
 from rondel.plan.pieces import ALIASES
 from rondel.plan.resources import resources_for
 
-PLANS = ["all", "actor*8 | learner", "env*4|policy+memory*2 | gradient*2 | update", *PRESETS]
+PLANS = [
+    "all",
+    "actor*4..16 | learner",
+    "impala*auto",
+    "actor*8 | learner",
+    "env*4|policy+memory*2 | gradient*2 | update",
+    *PRESETS,
+]
 RESOURCES = ["actor:cpu=1 learner:cpu=4,gpu=1", "env:memory=4GiB,x-y=0.5", "update : cpu = 2"]
-WORDS = [*STAGES, *ALIASES, *PRESETS, *"+|*:=, .-_\n\t", "*4", "-1", "999999999", "1e308", "TiB"]
+WORDS = [
+    *STAGES,
+    *ALIASES,
+    *PRESETS,
+    *"+|*:=, .-_\n\t",
+    "*4",
+    "..",
+    "auto",
+    "-1",
+    "999999999",
+    "1e308",
+    "TiB",
+]
 
 jumbled = st.lists(st.sampled_from(WORDS), max_size=14).map("".join)
 
@@ -61,7 +80,8 @@ def test_any_plan_fits_or_gets_a_sentence(effort):
     def one(asked):
         text, lanes, block, max_lag = asked
         try:
-            check(parse(text), lanes=lanes, block=block, max_lag=max_lag)
+            plan = settled(parse(text), lanes=lanes, block=block, room=2)
+            check(plan, lanes=lanes, block=block, max_lag=max_lag)
         except RondelError as error:
             assert_sentence(error)
 

@@ -118,6 +118,8 @@ def test_what_is_asked_goes_before_what_the_preset_says():
         ("a3c*16", "actor+memory+gradient*16 | update"),
         ("impala*auto", "actor*auto | learner"),
         ("apex*4..16", "actor*4..16 | memory*2 | gradient+update"),
+        ("seed*auto", "env*auto | policy+learner"),
+        ("sebulba * 2 .. 8", "env*2..8 | policy | learner"),
     ],
 )
 def test_presets_scale(text, plan):
@@ -199,11 +201,11 @@ How many copies of learner there are changes what is learned, so it is a number;
 pieces that only act: `actor*4..16 | learner` would work.
   actor | learner*auto
                  ^^^^^""",
-    "a range of a plan whose policy learns": """
-seed is `env*4 | policy+learner`. How many copies of policy+learner there are changes what is \
-learned, so it is a number; a range is of pieces that only act: `actor*4..16 | learner` would work.
-  seed*auto
-      ^^^^^""",
+    "a range of a plan whose copies learn": """
+ddppo is `all*2`. How many copies of all there are changes what is learned, so it is a number; a \
+range is of pieces that only act: `actor*4..16 | learner` would work.
+  ddppo*auto
+       ^^^^^""",
     "missing, with a range": """
 memory is missing before gradient; `actor*1..4 | learner` would work.
   actor*1..4 | gradient+update

@@ -304,6 +304,14 @@ def test_what_is_asked_of_the_machine() -> None:
     ray = dqn("actor*2 | learner", on="ray", resources="learner:cpu=2,gpu=1,memory=1GiB")
     assert [f.asks for f in ray.fragments] == [{"cpu": 1}, {"cpu": 2, "gpu": 1, "memory": 2**30}]
     assert "in all 4 cpu, 1 gpu, 1.0 GiB of memory" in " ".join(str(ray).split())
+    ranged = " ".join(str(dqn("actor*1..2 | learner", on="ray", free=True, lag=1)).split())
+    assert "each of up to 3 copies" in ranged
+    assert "2 cpu at the least, 3 cpu at the most" in ranged
+    assert "actor, 1 to 2 copies" in ranged
+    with pytest.raises(rondel.RondelError, match="with --free would work, or a number"):
+        dqn("actor*auto | learner", on="ray")
+    with pytest.raises(rondel.RondelError, match="with --free would work, or a number"):
+        dqn("env | policy*auto | learner", on="ray", free=True, lag=1)
 
 
 @pytest.mark.parametrize(

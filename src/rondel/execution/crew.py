@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from rondel.execution import experience
-from rondel.execution.backend import Backend, Copy, Promise
+from rondel.execution.backend import Backend, Copy
 from rondel.execution.task import Task, keeps_state, without_keys
 from rondel.types import Tree
 
@@ -23,10 +23,11 @@ from rondel.types import Tree
 class Slot(NamedTuple):
     """What is known of a copy's place."""
 
-    here: bool  # it runs
+    here: bool  # it runs, and has come
+    coming: bool = False  # it has been started, and is not ready yet
     guest: bool = False  # without room of its own: it was lost, and made again where others are
     room: bool = True  # there is some for it
-    idle: bool = True  # nothing that it made is still needed of it
+    done: bool = True  # nothing that it made is still needed of it
 
 
 class Orders(NamedTuple):
@@ -34,115 +35,109 @@ class Orders(NamedTuple):
 
     act: list[int]
     come: list[int]
+    move: list[int]
     go: list[int]
 
 
 def decide(slots: Sequence[Slot], least: int) -> Orders:
-    """Those with room come and act; guests go, once fewer than the least are left without them."""
+    """Those with room come and act, guests move to theirs; others go once enough have room."""
     housed = [i for i, slot in enumerate(slots) if slot.here and not slot.guest]
     guests = [i for i, slot in enumerate(slots) if slot.here and slot.guest]
     enough = len(housed) >= least
+    absent = [i for i, slot in enumerate(slots) if not (slot.here or slot.coming)]
     return Orders(
-        act=sorted([*housed, *(i for i in guests if not enough and not slots[i].room)]),
-        come=[i for i, slot in enumerate(slots) if not slot.here and slot.room],
-        go=[i for i in guests if slots[i].idle and (enough or slots[i].room)],
+        act=housed if enough else sorted([*housed, *guests]),
+        come=[i for i in absent if slots[i].room],
+        move=[i for i in guests if slots[i].room],
+        go=[i for i in guests if enough and slots[i].done and not slots[i].room],
     )
 
 
 class Roomy(Backend, Protocol):
     """A backend that carries a range of copies."""
 
-    def ready(self, promises: Sequence[Promise]) -> list[int]:
-        """Which of these are there by now; it doesn't wait."""
-
     def rooms(self) -> Collection[int]:
         """The copies that there is room for now, whether they run or not."""
+
+    def here(self) -> Collection[int]:
+        """Those that run, and have come."""
+
+    def coming(self) -> Collection[int]:
+        """Those that were started and have not come yet."""
 
     def guests(self) -> Collection[int]:
         """Those that run where others have their room."""
 
-    def here(self) -> Collection[int]:
-        """Those that run."""
+    def is_done(self, copy: int) -> bool:
+        """Is nothing that a copy has made asked of it again, whatever is lost?"""
 
     def come(self, copy: int) -> None:
-        """Start one, and do not wait for it."""
+        """Start one, as what it was when it went, and do not wait for it."""
+
+    def move(self, copies: Sequence[int]) -> None:
+        """Bring guests to rooms of their own."""
 
     def go(self, copy: int) -> None:
-        """End one that has nothing to do."""
+        """End one that is done, and keep what it was."""
+
+    def state_of(self, copy: int) -> Tree | None:
+        """What a copy was when it went; None if it has never been here."""
+
+    def hold(self, copy: int, state: Tree) -> None:
+        """A copy that is not here is to be this when it comes."""
 
 
 class Crew:
-    """A range of copies, and what those were that are away."""
+    """A range of copies."""
 
     def __init__(self, task: Task, copies: list[Copy], least: int, backend: Roomy) -> None:
         self.task, self.copies, self.least, self.backend = task, copies, least, backend
         self.names = ("lanes", "step", "env") if keeps_state(task.env) else ("lanes",)
-        away = set(range(len(copies))) - set(self.backend.here())
-        self.away: dict[int, Tree] = dict.fromkeys(away)  # None: it has never been here
-        self.coming: dict[int, Promise] = {}
-        self.going: dict[int, Promise] = {}
+        self._first_lanes = jax.jit(partial(experience.first_lanes, task))
 
-    def here(self) -> list[Copy]:
-        """The copies that can be asked something."""
-        return [copy for i, copy in enumerate(self.copies) if i not in self.away]
+    def here(self) -> dict[int, Copy]:
+        """The copies that can be asked something, by number."""
+        return {i: self.copies[i] for i in sorted(self.backend.here())}
 
-    def muster(self, is_idle: Callable[[int], bool], round: int) -> list[int]:
+    def muster(self, is_idle: Callable[[int], bool]) -> list[int]:
         """Let come and go who should -> the copies that may act."""
-        self._take_note()
-        guests, rooms = self.backend.guests(), self.backend.rooms()
-        moving = self.coming.keys() | self.going.keys()
+        backend = self.backend
+        rooms, coming, here = backend.rooms(), backend.coming(), backend.here()
+        guests = backend.guests()
         orders = decide(
             [
-                Slot(i not in self.away, i in guests, i in rooms, is_idle(i) and i not in moving)
+                Slot(
+                    i in here,
+                    i in coming,
+                    i in guests,
+                    i in rooms,
+                    i in guests and is_idle(i) and backend.is_done(i),
+                )
                 for i in range(len(self.copies))
             ],
             self.least,
         )
         for i in orders.come:
-            self._call(i, round)
+            backend.come(i)
+        if orders.move:
+            backend.move(orders.move)
         for i in orders.go:
-            self.going[i] = self.copies[i].call("snapshot", *self.names)
-        return [i for i in orders.act if i not in self.coming and i not in self.going]
-
-    def waits(self) -> list[Promise]:
-        """What would change who acts."""
-        return [*self.coming.values(), *self.going.values()]
-
-    def _take_note(self) -> None:
-        """Who has come is here; who has said what it is may go."""
-        for moving in (self.coming, self.going):
-            if not moving:
-                continue
-            numbers = list(moving)
-            over = self.backend.ready([moving[i] for i in numbers])
-            for i in (numbers[j] for j in over):
-                promise = moving.pop(i)
-                if moving is self.going:
-                    self.away[i] = self.backend.get([promise])[0]
-                    self.backend.go(i)
-
-    def _call(self, i: int, round: int) -> None:
-        """Start a copy, as what it was when it went."""
-        was, copy = self.away.pop(i), self.copies[i]
-        self.backend.come(i)
-        self.coming[i] = copy.call("begin")
-        if was is not None:
-            self.coming[i] = copy.call("restore", was)
-        if was is not None and not keeps_state(self.task.env):
-            self.coming[i] = copy.call("begin_again", round)
+            backend.go(i)
+        return orders.act
 
     def parts(self, i: int) -> Tree:
-        """What a copy that is away was, or will be when it comes for the first time."""
-        if self.away[i] is not None:
-            return self.away[i]
+        """What a copy that is not here was, or will be when it comes for the first time."""
+        state = self.backend.state_of(i)
+        if state is not None:
+            return {name: state[name] for name in self.names}
         task, each = self.task, self.task.lanes // len(self.copies)
         lane = np.arange(i * each, (i + 1) * each, dtype=np.int32)
-        parts = {"lanes": jax.jit(partial(experience.first_lanes, task))(lane)}
+        parts = {"lanes": self._first_lanes(lane)}
         if keeps_state(task.env):
             env, step = experience.first_step(task, np.uint32(task.seed), lane, 0)
             parts |= {"step": step, "env": env}
         return {name: without_keys(part) for name, part in parts.items()}
 
     def restore(self, i: int, parts: Mapping[str, Tree]) -> None:
-        """A copy that is away is to be this when it comes."""
-        self.away[i] = {name: parts[name] for name in self.names}
+        """A copy that is not here is to be this when it comes."""
+        self.backend.hold(i, {name: parts[name] for name in self.names})

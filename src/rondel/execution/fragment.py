@@ -278,7 +278,7 @@ class Fragment:
         if "policy" in self.stages:
             self.begin(again)
             if not keeps_state(self.task.env):
-                parts.pop("step")
+                parts.pop("step", None)
         self.restore(parts)
         if "policy" in self.stages and not keeps_state(self.task.env):
             self._forget_tail()

@@ -61,8 +61,6 @@ class Free:
             while self._start() or self._teach():
                 pass
             waits = [f.made.outcome[0] for f in self.flying] + [x.waits for x in self.lessons]
-            if self.ring.crew:
-                waits += self.ring.crew.waits()
             ready = set(self.ring.backend.wait(waits))
             flights, lessons = self.flying, self.lessons
             moved = [x for i, x in enumerate(lessons, len(flights)) if i in ready]
@@ -77,7 +75,7 @@ class Free:
         """Who acts, where the plan has a range of copies."""
         if self.ring.crew:
             busy = {flight.copy for flight in self._outstanding()}
-            self.acting = self.ring.crew.muster(lambda i: i not in busy, self.ring.round)
+            self.acting = self.ring.crew.muster(lambda i: i not in busy)
 
     def _outstanding(self) -> list[Flight]:
         return [*self.flying, *self.queued, *(f for x in self.lessons for f in x.flights)]

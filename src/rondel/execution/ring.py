@@ -9,7 +9,7 @@ import jax
 
 from rondel.errors import RondelError
 from rondel.execution import episodes, experience
-from rondel.execution.backend import Backend
+from rondel.execution.backend import Backend, Copy
 from rondel.execution.backends.inline import Inline
 from rondel.execution.crew import Crew, Roomy
 from rondel.execution.episodes import Recent
@@ -49,8 +49,7 @@ class Ring:
             )
             least = plan.piece_of("policy").least
             self.crew = Crew(task, self.policy, least, cast(Roomy, self.backend)) if least else None
-            here = self.crew.here() if self.crew else self.policy
-            self.backend.get([copy.call("begin") for copy in here])
+            self.backend.get([copy.call("begin") for copy in self._present().values()])
         except BaseException:
             self.close()
             raise
@@ -61,6 +60,10 @@ class Ring:
         """Is the whole ring one program?"""
         alone = len(self.plan.pieces) == len(self.policy) == 1 and not self.plan.lag
         return alone and isinstance(self.task.env, Env) and not self.pending
+
+    def _present(self) -> dict[int, Copy]:
+        """The policy's copies that run, by number: all of them, where the plan has no range."""
+        return self.crew.here() if self.crew else dict(enumerate(self.policy))
 
     def learner(self) -> Tree:
         """The learner's state."""
@@ -79,14 +82,11 @@ class Ring:
         ask = ["lanes", *(("step", "env") if kept else ())]
         if not self.plan.free:  # what a free run has under way is lost with it
             ask.append("made")
-        away = self.crew.away if self.crew else {}
-        here = iter(
-            self.backend.get(
-                [c.call("snapshot", *ask) for i, c in enumerate(self.policy) if i not in away]
-            )
-        )
+        here = self._present()
+        got = self.backend.get([copy.call("snapshot", *ask) for copy in here.values()])
+        said = dict(zip(here, got, strict=True))
         parts = [
-            self.crew.parts(i) if self.crew and i in away else next(here)
+            said[i] if i in said or not self.crew else self.crew.parts(i)
             for i in range(len(self.policy))
         ]
         tree = {"learner": self.learner(), "recent": self.recent}
@@ -125,9 +125,10 @@ class Ring:
         names = ("lanes", "step", "env") if kept else ("lanes",)
         lanes = {name: tree[name] for name in names}
         made = tuple(made.items for made in flying) if home else ()
+        here = self._present()
         for i, copy in enumerate(self.policy):
             mine = taken(Share(i, len(self.policy)), (lanes | {"made": made},))
-            if self.crew and i in self.crew.away:
+            if self.crew and i not in here:
                 self.crew.restore(i, mine)
                 continue
             asked.append(copy.call("restore", mine))

@@ -62,7 +62,9 @@ def _range_fault(plan: Plan, index: int, lanes: int, block: int) -> Fault:
     least = piece.least or 1
     near = f"{piece.name}*{listed(nearest(numbers, least), 'or')}" if numbers else "another plan"
     more = least * _unit(Piece(piece.stages), block)
-    return Fault(f"{wrong}; {near}, or --lanes {more}, would work.", index)
+    if block != lanes and least in _numbers(plan, index, more, block):
+        near += f", or --lanes {more},"
+    return Fault(f"{wrong}; {near} would work.", index)
 
 
 class Fault(NamedTuple):

@@ -35,7 +35,7 @@ class Piece(NamedTuple):
         """How many copies, as it is written: "4", "4..16", "auto"."""
         if self.least is None:
             return str(self.copies)
-        return "auto" if self.copies == AUTO else f"{self.least}..{self.copies}"
+        return "auto" if (self.least, self.copies) == (1, AUTO) else f"{self.least}..{self.copies}"
 
     def __str__(self) -> str:
         return self.name if self.number == "1" else f"{self.name}*{self.number}"

@@ -19,6 +19,7 @@ from rondel.plan.presets import PRESETS
 from rondel.plan.rules import first_fault, refuse
 
 _NUMBER = r"-?[0-9]{1,9}"
+_RANGE = r"([0-9]{1,9})\.\.([0-9]{1,9})"
 
 
 def parse(text: str, lag: int | None = None, free: bool | None = None) -> Plan:
@@ -32,7 +33,8 @@ def parse(text: str, lag: int | None = None, free: bool | None = None) -> Plan:
     if not words:
         return Plan(())  # which says that it is empty
     name = words[0].text
-    if name in PRESETS and (len(words) == 1 or (words[1].text == "*" and len(words) <= 3)):
+    alone = len(words) == 1 or words[1].text == "*"
+    if name in PRESETS and alone and not {"|", "+"} & {word.text for word in words}:
         preset = PRESETS[name]
         pieces = _scaled(text, name, words[1:])
         lag = preset.lag if lag is None else lag
@@ -110,7 +112,7 @@ def _copies(text: str, words: list[Token], stop: Token) -> tuple[tuple[int, int 
         raise pointed(
             "A number of copies is missing behind `*`; `*4` would work.", text, words[0].place
         )
-    star, given, *more = words
+    star, given, *more = _without_blanks(words)
     number = _number_or_range(given.text)
     if number is None:
         wrong = f"{given.text!r} is no number of copies"
@@ -121,11 +123,21 @@ def _copies(text: str, words: list[Token], stop: Token) -> tuple[tuple[int, int 
     return number, (star.start, given.place[1])
 
 
+def _without_blanks(words: list[Token]) -> list[Token]:
+    """`*`, what stands behind it, and the rest; a range may be written with blanks."""
+    star, first, *rest = words
+    for n in (1, 2):
+        whole = first.text + "".join(word.text for word in rest[:n])
+        if re.fullmatch(_RANGE, whole):
+            return [star, Token(whole, first.start), *rest[n:]]
+    return words
+
+
 def _number_or_range(word: str) -> tuple[int, int | None] | None:
     """The copies and the least of them; None if it is nothing of the kind."""
     if word == "auto":
         return AUTO, 1
-    if found := re.fullmatch(r"([0-9]{1,9})\.\.([0-9]{1,9})", word):
+    if found := re.fullmatch(_RANGE, word):
         return int(found[2]), int(found[1])
     return (int(word), None) if re.fullmatch(_NUMBER, word) else None
 
@@ -174,11 +186,12 @@ def _scaled(text: str, name: str, words: list[Token]) -> tuple[Piece, ...]:
 
 
 def _with_range(text: str, name: str, place: Place, most: int, least: int) -> tuple[Piece, ...]:
-    """A preset's pieces, with a range of copies of those that act; what else it has stays."""
+    """A preset's pieces, with a range of copies of what it has most of; the rest stays."""
     template = PRESETS[name].text
     pieces = _read(template, tokens(template))
+    many = max(2, *(piece.copies for piece in pieces))
     ranged = [
-        piece._replace(copies=most, least=least) if "policy" in piece.stages else piece
+        piece._replace(copies=most, least=least) if piece.copies == many else piece
         for piece in pieces
     ]
     fault = first_fault(ranged)

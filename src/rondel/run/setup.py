@@ -333,7 +333,9 @@ def _planned(options: Options) -> tuple[Options, Plan]:
 def _settled(plan: Plan, options: Options) -> Plan:
     """How many copies a range means: as many as this machine has cores, or as Ray's nodes hold."""
     follows = options.on == "ray" and plan.ranged
-    if follows and not (plan.free and plan.piece_of("policy").least is not None):
+    acting = plan.piece_of("policy")
+    whole = acting.least is not None and "env" in acting.stages
+    if follows and not (plan.free and whole):
         raise RondelError(
             f"`{plan}` on Ray would follow the nodes that come and go, which only the copies that "
             "act can do, and only as they please: `actor*4..16 | learner` with --free would work, "

@@ -94,6 +94,8 @@ def explained(facts: Explanation) -> str:
 
 def _place(facts: Explanation) -> str:
     many = f"each of {facts.copies} copies" if facts.copies > 1 else "its one copy"
+    if any(fragment.least < fragment.copies for fragment in facts.fragments):
+        many = f"each of up to {facts.copies} copies"
     if facts.on == "inline":
         return "inline: all in this thread"
     if facts.on == "threads":

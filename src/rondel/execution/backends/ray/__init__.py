@@ -105,11 +105,9 @@ class Ray(Ranges):
         fixed = [b for i, piece in enumerate(bundles) if i not in ranged for b in piece if b]
         if fixed:
             self._group = placement_group(fixed, strategy="PACK")
-        for i in ranged:
-            self._rooms = Rooms(bundles[i])
         few = sum(len(least[i]) for i in ranged)
         end = time.monotonic() + self._deadline
-        while not self._is_reserved(few):
+        while not self._is_reserved([b for i in ranged for b in bundles[i]], few):
             if time.monotonic() > end:
                 free = ray.available_resources()
                 wants = total([bundle for piece in least for bundle in piece])
@@ -120,11 +118,16 @@ class Ray(Ranges):
                     "share cores."
                 )
 
-    def _is_reserved(self, few: int) -> bool:
-        """Is there room for all that must be there? It waits a little."""
+    def _is_reserved(self, ranged: list[Bundle], few: int) -> bool:
+        """Is there room for all that must be there? It waits a little.
+
+        Copies of a range get theirs after all others, lest they take it from them.
+        """
         patience = min(1.0, self._deadline)  # short, so that Ctrl-C is heard
         if self._group is not None and not self._group.wait(patience):
             return False
+        if ranged and self._rooms is None:
+            self._rooms = Rooms(ranged)
         if self._rooms is None or len(self._rooms.open(now=True)) >= few:
             return True
         time.sleep(min(0.1, patience))
@@ -274,7 +277,7 @@ class Ray(Ranges):
         """The ring is between two rounds: keep what copies are, if it is time to."""
         if self._restarts == 0:
             return
-        if self._keeper.ask_if_due(self._copies, now):
+        if self._keeper.ask_if_due([c for c in self._copies if c.arrival is None], now):
             self._listen(self._keeper.states, len(self._keeper.states))
         states = self._keeper.states
         if not states or not all(promise.call.over for promise in states):

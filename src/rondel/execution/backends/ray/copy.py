@@ -23,7 +23,8 @@ class RayCopy:
         self.recipe = False, b""  # what they are told to be
         self.journal = Journal(is_kept=False)
         self.actor: Any = None
-        self.arrival: Promise | None = None  # of one that is on its way: where it will be
+        self.arrival: Promise | None = None  # of one that is coming: where it will be
+        self.barred, self.pause = 0.0, 0.0  # of one that died while it came: until when it waits
         self.process, self.address, self.node = 0, "", ""  # once they are known
         self.open: deque[Call] = deque()  # calls that are not known to be over
         self.turn = Turn(0, 0)  # of the next call

@@ -1,7 +1,8 @@
 """A range of copies on Ray: they come when a node has room, and become guests when theirs is lost.
 
-A guest has been made again where others have their room, so that nothing it had made is lost; it
-acts on only if too few are left, and goes when it has nothing more to do.
+A guest has been made again where others have their room, so that nothing it had made is lost. It
+acts on if too few are left, moves when it has room again, and else goes once nothing of what it
+made is needed any more. What it was is kept, as of all copies, and is what it will be.
 """
 
 # mypy: disallow-untyped-calls=False
@@ -14,20 +15,20 @@ from typing import Any
 
 import ray
 
-from rondel.execution.backends.actor import Worker, surroundings
-from rondel.execution.backends.journal import Journal
-from rondel.execution.backends.ledger import Promise
+from rondel.execution.backends.actor import Worker, leaving, surroundings
+from rondel.execution.backends.failure import Elsewhere, unpack
+from rondel.execution.backends.journal import TAKE_OVER, Asked
+from rondel.execution.backends.ledger import Call, Promise
 from rondel.execution.backends.ray.copy import RayCopy
+from rondel.execution.backends.ray.faults import fault_of
 from rondel.execution.backends.ray.recovery import Recovery
 from rondel.execution.backends.ray.rooms import Rooms
+from rondel.execution.supervise import AGAIN
+from rondel.types import Tree
 
-_AS_GUEST: dict[str, Any] = {
-    "num_cpus": 0,
-    "num_gpus": 0,
-    "memory": None,
-    "resources": {},
-    "scheduling_strategy": "DEFAULT",
-}
+_GRACE = 5.0  # seconds for a copy to free what it holds, before it is killed
+_FIRST_BAR, _LONGEST_BAR = 10.0, 600.0  # seconds for which one that died while it came waits
+_AS_GUEST: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": "DEFAULT"}
 _log = logging.getLogger("rondel")
 
 
@@ -43,39 +44,82 @@ class Ranges(Recovery):
         """Take in what is over, until at least so many of these are."""
         raise NotImplementedError
 
-    def ready(self, promises: Sequence[Promise]) -> list[int]:
-        self._listen(promises, 0)
-        return [i for i, promise in enumerate(promises) if promise.call.over]
+    def get(self, promises: Sequence[Any]) -> list[Any]:
+        """Their values."""
+        raise NotImplementedError
 
-    def rooms(self) -> frozenset[int]:
+    def rooms(self) -> set[int]:
         assert self._rooms is not None
+        self._listen([], 0)
         for copy in self._slots:
-            if copy.arrival is not None and copy.arrival.call.over:
+            if copy.arrival is not None and not copy.open and copy in self._copies:
                 copy.process, copy.address, copy.node = ray.get(copy.arrival.ref)
-                copy.arrival = None
+                copy.arrival, copy.pause = None, 0.0
                 _log.warning("%s has come.", copy)
-        return self._rooms.open()
+        now = time.monotonic()
+        return {i for i in self._rooms.open() if self._slots[i].barred <= now}
 
     def here(self) -> list[int]:
-        return [i for i, copy in enumerate(self._slots) if copy in self._copies]
+        return [i for i, c in enumerate(self._slots) if c in self._copies and c.arrival is None]
+
+    def coming(self) -> list[int]:
+        return [i for i, copy in enumerate(self._slots) if copy.arrival is not None]
 
     def guests(self) -> list[int]:
-        return [i for i, copy in enumerate(self._slots) if copy in self._copies and copy.guest]
+        return [i for i in self.here() if self._slots[i].guest]
+
+    def is_done(self, copy: int) -> bool:
+        journal = self._slots[copy].journal
+        return journal.base is not None and not journal.answered and not self._slots[copy].open
 
     def come(self, copy: int) -> None:
         slot = self._slots[copy]
-        slot.guest, slot.journal = False, Journal(is_kept=self._restarts > 0, reads=True)
+        slot.guest = False
         slot.arrival = self._begin([slot])[0]
         self._copies.append(slot)
+        if slot.journal.base is None:
+            slot.call("begin")
+        else:
+            self._restarted += 1
+            slot.send(Asked(TAKE_OVER, (slot.journal.base, AGAIN + self._restarted), None))
+
+    def move(self, copies: Sequence[int]) -> None:
+        for i in copies:
+            _log.warning("%s moves: there is room for it again.", self._slots[i])
+        self._restart([self._slots[i] for i in copies], [])
 
     def go(self, copy: int) -> None:
         slot = self._slots[copy]
+        _log.warning("%s goes: there is no room for it.", slot)
         self._copies = [other for other in self._copies if other is not slot]
-        _log.warning("%s has gone: there is no room for it.", slot)
-        slot.actor.close.remote()
-        slot.actor.__ray_terminate__.remote()
-        slot.actor = None
-        slot.open.clear()
+        self._keeper.abandon()
+        actor, slot.actor = slot.actor, None
+        closing = actor.close.remote()
+        closed, _ = ray.wait([closing], timeout=_GRACE)
+        ray.kill(actor)
+        fault = fault_of(closing, {}) if closed else None
+        if isinstance(fault, Elsewhere):  # the user's `close`
+            raise unpack(fault.packed)
+
+    def state_of(self, copy: int) -> Tree | None:
+        base = self._slots[copy].journal.base
+        return None if base is None else self.get([base])[0]
+
+    def hold(self, copy: int, state: Tree) -> None:
+        slot, kept = self._slots[copy], Promise()
+        kept.ref, kept.call = ray.put(leaving(state)), Call(slot, Asked("keep", (), None), 0, 0)
+        kept.call.end()
+        slot.journal.base = kept
+
+    def _turn_away(self, copy: RayCopy, how: str) -> None:
+        """One that was coming has died or failed. The run goes on without it, for a while."""
+        copy.pause = min(_LONGEST_BAR, 2 * copy.pause or _FIRST_BAR)
+        copy.barred, copy.arrival = time.monotonic() + copy.pause, None
+        _log.warning("%s could not come: %s Again in %g s.", copy.name, how, copy.pause)
+        self._copies = [other for other in self._copies if other is not copy]
+        actor, copy.actor = copy.actor, None
+        copy.open.clear()
+        ray.kill(actor)
 
     def _begin(self, copies: list[RayCopy]) -> list[Promise]:
         """An actor for each copy -> where it will be."""
@@ -111,10 +155,10 @@ class Ranges(Recovery):
 
     def _see_guests(self, copies: list[RayCopy]) -> list[RayCopy]:
         """Those of a range that have no room now are guests."""
-        mine: list[Any] = [copy for copy in copies if copy in self._slots]
+        mine = [copy for copy in copies if copy in self._slots]
         if not mine or self._rooms is None:
             return []
         rooms = self._rooms.open(now=True)
         for copy in mine:
-            copy.guest, copy.arrival = copy.place[1] not in rooms, None
+            copy.guest = copy.place[1] not in rooms
         return [copy for copy in mine if copy.guest]

@@ -52,6 +52,10 @@ class Recovery:
         """An actor for each copy."""
         raise NotImplementedError
 
+    def _turn_away(self, copy: RayCopy, how: str) -> None:
+        """A copy that was on its way to a run that goes on without it has died or failed."""
+        raise NotImplementedError
+
     def is_gone(self, copy: RayCopy) -> bool:
         """Did what a copy had made go with its node?"""
         return copy.name in self._homeless
@@ -71,7 +75,10 @@ class Recovery:
                 if self._restarts == 0:
                     raise Late(self._who_is_late())
                 how = f"answered nothing to `{copy.open[0].asked.request}` for {self._deadline:g} s"
-                self._revive({copy: how}, [])
+                if copy.arrival is not None:
+                    self._turn_away(copy, f"it {how}.")
+                else:
+                    self._revive({copy: how}, [])
                 return
 
     def _recover(self, errors: Mapping[Call | None, RayError]) -> None:
@@ -81,6 +88,9 @@ class Recovery:
         told: list[BaseException] = []
         for call, error in errors.items():
             fault = fault_in(error, self._names())
+            if call is not None and call.copy.arrival is not None:
+                self._turn_away(call.copy, str(fault))
+                continue
             if isinstance(fault, Missed):
                 told.append(fault)
                 continue
@@ -92,9 +102,12 @@ class Recovery:
                 dead[ids[who]] = how_of(problem)
             elif call is not None:
                 dead[call.copy] = how_of(problem)
+        if not told:
+            return
         if self._restarts == 0:
             raise next((t for t in told if not isinstance(t, Missed)), self._behind(told[0]))
-        failed = [self._first_unanswered(call) for call in errors if call is not None]
+        open_ = [call for call in errors if call is not None and call.copy.actor is not None]
+        failed = [self._first_unanswered(call) for call in open_]
         if not dead:  # some have only missed others; who is it?
             dead = {copy: how_of(death) for copy, death in self._find_dead()}
         if dead:
@@ -138,12 +151,20 @@ class Recovery:
 
     def _revive(self, dead: dict[RayCopy, str], failed: list[Call]) -> None:
         """Start copies again, and those that they have lines to, if that is decided."""
+        for copy in [copy for copy in dead if copy.arrival is not None]:
+            self._turn_away(copy, f"it {dead.pop(copy)}.")
+        if not dead:
+            return
         together: list[RayCopy] = []
         for copy, how in dead.items():
             mine = next(unit for unit in units(self._plan) if copy.place in unit)
             unit = [c for c in self._copies if c.place in mine]
             together += [c for c in unit if c not in together]
             self._decide(copy, unit, how)
+        self._restart(together, failed)
+
+    def _restart(self, together: list[RayCopy], failed: list[Call]) -> None:
+        """End copies and make them again, with all that they were and were asked."""
         self._keeper.abandon()
         self._restarted += 1
         for copy in together:

@@ -22,6 +22,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from rondel.execution.backends.cluster import Bundle
 
 _EVERY = 1.0  # seconds between two looks at what there is
+_MOVING = 3.0  # seconds in which Ray finds other room, if there is any
 
 
 class Rooms:
@@ -33,8 +34,12 @@ class Rooms:
         self._looked = 0.0
 
     def open(self, now: bool = False) -> frozenset[int]:
-        """The copies that there is room for, as of a second ago, or of `now`."""
-        if now or time.monotonic() - self._looked > _EVERY:
+        """The copies that there is room for, as of a second ago, or of `now`.
+
+        Of now means once Ray has moved what it can, after a node was lost.
+        """
+        end = time.monotonic() + _MOVING
+        while now or time.monotonic() - self._looked > _EVERY:
             table = placement_group_table()
             states = [
                 "CREATED" if group is None else table.get(group.id.hex(), {}).get("state")
@@ -42,6 +47,9 @@ class Rooms:
             ]
             self._open = frozenset(i for i, state in enumerate(states) if state == "CREATED")
             self._looked = time.monotonic()
+            if "RESCHEDULING" not in states or not now or self._looked > end:
+                break
+            time.sleep(0.1)
         return self._open
 
     def strategy(self, copy: int) -> Any:

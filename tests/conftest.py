@@ -3,10 +3,14 @@
 Many tests compile the same programs; the cache on disk compiles each once, for all workers.
 """
 
+import gc
 import os
 import signal
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+
+import pytest
 
 CACHE = Path(__file__).parent.parent / ".pytest_cache" / "xla"
 
@@ -17,6 +21,8 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 os.environ.setdefault("RAY_worker_niceness", "0")  # else its actors come last
 
+import jax  # noqa: E402
+
 from rondel.run import machine  # noqa: E402
 
 # A shell that puts a job in the background makes it deaf to Ctrl-C, and so are the programs that it
@@ -26,3 +32,11 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 machine.settle()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget() -> Iterator[None]:
+    """Programs of one module are of no use to the next, and thousands of them are slow to keep."""
+    yield
+    jax.clear_caches()
+    gc.collect()

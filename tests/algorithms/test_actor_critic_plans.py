@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from execution.test_equality import assert_equal, run
+from marks import few_of
 from rondel.algorithms import find
 from rondel.algorithms.wrappers import with_observation_normalisation
 from rondel.envs import make
@@ -40,14 +41,16 @@ def result(name, plan, lag=0, steps=800):
         ring.close()
 
 
-@pytest.mark.parametrize(
-    ("name", "lag"), [("pg", 0), ("a2c", 0), ("impala", 0), ("impala", 2), ("appo", 2)]
-)
+CASES = [("pg", 0), ("a2c", 0), ("impala", 0), ("impala", 2), ("appo", 2)]
+
+
+@pytest.mark.parametrize(("name", "lag"), few_of(CASES, [("pg", 0), ("impala", 2)]))
 def test_the_home_plan_gives_the_numbers_of_the_whole_ring(name, lag):
     assert find(name).HOME == "actor*4 | learner"
     assert_equal(result(name, find(name).HOME, lag), result(name, "all", lag))
 
 
+@pytest.mark.long
 def test_a3c_at_home_is_the_same_however_it_is_cut():
     """Four gradients and one update; where the four are made does not matter."""
     home = result("a3c", find("a3c").HOME, lag=2)

@@ -167,6 +167,7 @@ def test_it_finds_what_actions_are_worth(name, probe):
     np.testing.assert_allclose(q(obs), expected, atol=0.1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["rainbow", "apex"])
 def test_it_finds_the_best_actions_and_what_they_are_worth(name):
     """What is no longer tried need not be known well."""
@@ -189,7 +190,9 @@ def result(name, plan, lag=0):
     ("name", "plan", "lag", "other"),
     [
         # noise is keyed by step and lane, and a gradient's by round and draw
-        ("rainbow", "all", 0, "actor*2 | memory | gradient | update"),
+        pytest.param(
+            *("rainbow", "all", 0, "actor*2 | memory | gradient | update"), marks=pytest.mark.long
+        ),
         # shards draw other rows than a whole memory does, wherever they are
         ("apex", "actor+memory*2 | gradient+update", 2, "actor*2 | memory*2 | gradient+update"),
         pytest.param(

@@ -90,7 +90,7 @@ def test_the_family_finds_values_and_actions(name, probe):
         assert run.policy.act(np.float32(obs)).tolist() == BEST[probe]
 
 
-@pytest.mark.parametrize("memory", ["gru", "lstm"])
+@pytest.mark.parametrize("memory", few_of(["gru", "lstm"], ["gru"]))
 def test_impala_remembers_though_its_actors_are_behind(memory):
     run = learn(
         "impala", "memory", 60_000, lanes=16, rollout=16, hidden=HIDDEN, learning_rate=0.003,
@@ -207,7 +207,7 @@ def control_on(probe, algorithm, **fields):
 
 @pytest.mark.parametrize(
     "algorithm",
-    ["sac", "apex-ddpg", *(pytest.param(x, marks=pytest.mark.long) for x in ("ddpg", "td3"))],
+    few_of(["sac", "apex-ddpg", "ddpg", "td3"], ["sac"]),
 )
 def test_off_policy_algorithms_find_continuous_actions(algorithm):
     run = control_on("continuous", algorithm)

@@ -102,7 +102,7 @@ def test_the_environment_keeps_its_promise():
     [
         pytest.param("ppo", {"normalise_observations": True}, marks=pytest.mark.long),
         pytest.param("dqn", {}, marks=pytest.mark.long),
-        ("ranked dqn", {}),
+        pytest.param("ranked dqn", {}, marks=pytest.mark.long),
         pytest.param(
             "ranked dqn",
             {"plan": "actor*2 | memory*2 | gradient+update", "on": "inline", "block": 4},

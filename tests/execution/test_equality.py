@@ -99,7 +99,7 @@ COPIED = (
 )
 
 
-QUICK = {"actor*2 | learner", "env*4 | policy*2 | learner", "actor*2 | memory | gradient | update"}
+QUICK = {"env*4 | policy*2 | learner"}
 
 
 def cases(plans: Iterable[Any], quick: Collection[str] = ()) -> list[Any]:
@@ -176,6 +176,7 @@ def test_a_run_in_flight_goes_on_under_another_plan(plan: str, then: str) -> Non
     assert_equal(result, expected)
 
 
+@pytest.mark.long
 def test_one_block_of_lanes_equals_too() -> None:
     """Then there is no loop over blocks, which would keep XLA from mixing the stages."""
     spec = SPEC._replace(lanes=BLOCK)

@@ -53,6 +53,7 @@ def test_a_cut_ring_equals_the_fused_one(name: str, plan: str) -> None:
     assert_equal(ran(name, plan), ran(name, "all"))
 
 
+@pytest.mark.long
 def test_apex_at_home_equals_the_same_shards_elsewhere() -> None:
     """Two shards draw other rows than one memory, so what it is compared with has two as well."""
     assert algorithms.find("apex-ddpg").HOME == HOME

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 TESTS = Path(__file__).parents[1]
 
 # in a process of its own, since the number of devices is settled when JAX starts
@@ -36,6 +38,7 @@ print("equal")
 """
 
 
+@pytest.mark.long
 def test_copies_on_devices_equal_copies_in_turn() -> None:
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
     done = subprocess.run(

@@ -9,6 +9,7 @@ import jax
 import pytest
 
 import rondel
+from marks import few_of
 from rondel.execution.backends import inline
 from rondel.execution.traced import TracedLanes
 from rondel.plan import parse
@@ -195,15 +196,15 @@ class Watch:
         monkeypatch.setattr(TracedLanes, "step", watched_step)
 
 
-@pytest.mark.parametrize(
-    ("plan", "env"),
-    [
-        ("env*4 | policy*2 | memory | gradient*2 | update", "CartPole-v1"),
-        ("actor | memory*2 | gradient+update", "CartPole-v1"),
-        ("actor*2 | learner*2", "CartPole-v1"),
-        ("all*2", "gymnasium:CartPole-v1"),
-    ],
-)
+HANDED = [
+    ("env*4 | policy*2 | memory | gradient*2 | update", "CartPole-v1"),
+    ("actor | memory*2 | gradient+update", "CartPole-v1"),
+    ("actor*2 | learner*2", "CartPole-v1"),
+    ("all*2", "gymnasium:CartPole-v1"),
+]
+
+
+@pytest.mark.parametrize(("plan", "env"), few_of(HANDED, HANDED[:1]))
 def test_a_round_hands_over_just_that(plan: str, env: str, monkeypatch: pytest.MonkeyPatch) -> None:
     facts = dqn(plan, env, on="inline")
     assert "driver" not in {one.taker for one in facts.handovers}

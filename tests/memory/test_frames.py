@@ -1,6 +1,7 @@
 """Frames that are stored once come back bit for bit; the whole observations are the oracle."""
 
 import functools
+import itertools
 from typing import NamedTuple
 
 import jax
@@ -34,8 +35,9 @@ def space(stacked):
 class Lane:
     """A lane's rows: a stack of frames and a number of its own for each."""
 
-    def __init__(self, stacked, seed, ahead):
+    def __init__(self, stacked, seed, ahead, numbers):
         self.stacked, self.rng, self.ahead = stacked, np.random.default_rng(seed), ahead
+        self.numbers = numbers
         self.start_anew()
 
     def frame(self):
@@ -50,7 +52,7 @@ class Lane:
     def row(self, event):
         frame = self.stack[-1] if event == REPEAT else self.frame()
         self.stack = [frame] * self.stacked if event == RESTART else [*self.stack[1:], frame]
-        self.rows.append((np.concatenate(self.stack), self.rng.integers(10**6)))
+        self.rows.append((np.concatenate(self.stack), next(self.numbers)))
 
     def round(self, events, length):
         """The next rows; the last `ahead` of them come again in the next round."""
@@ -66,7 +68,8 @@ class Story:
 
     def __init__(self, lanes, length, ahead, stacked, seed):
         self.rng = np.random.default_rng(seed)
-        self.lanes = [Lane(stacked, (seed, i), ahead) for i in range(lanes)]
+        numbers = itertools.count()  # no two rows have the same
+        self.lanes = [Lane(stacked, (seed, i), ahead, numbers) for i in range(lanes)]
         self.length, self.ahead = length, ahead
 
     def round(self, events=None, anew=()):

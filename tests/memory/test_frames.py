@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
 
-from marks import few_of
 from rondel.memory import frames
 from rondel.memory.replay import Transitions, prioritised, uniform
 from rondel.memory.rollout import rollout
@@ -215,7 +214,9 @@ def test_a_replay_gives_what_one_of_whole_observations_gives_lap_after_lap(kind,
 ROUND = st.tuples(st.integers(0, 2**16), st.sets(st.integers(0, 2)))
 
 
-@pytest.mark.parametrize("shape", few_of(SHAPES, SHAPES[1:2]))
+@pytest.mark.parametrize(
+    "shape", [SHAPES[1], *(pytest.param(s, marks=pytest.mark.long) for s in SHAPES[::2])]
+)
 @pytest.mark.parametrize("kind", KINDS)
 @settings(deadline=None, max_examples=15)
 @given(st.lists(ROUND, min_size=1, max_size=30))

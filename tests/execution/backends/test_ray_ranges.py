@@ -29,7 +29,8 @@ PLAN = parse("actor*1..4 | learner", lag=1, free=True)
 @pytest.fixture
 def cluster() -> Iterator[Any]:
     """A node with room for the learner and one actor."""
-    made = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
+    args = {"num_cpus": 2, "resources": {"home": 1}}
+    made = cluster_utils.Cluster(initialize_head=True, head_node_args=args)
     backend.join(made.address)
     yield made
     ray.shutdown()
@@ -81,7 +82,7 @@ def resumed(toy: Any, tree: Any, counts: tuple[int, int]) -> None:
 @pytest.mark.long
 def test_if_all_room_is_lost_they_act_on_where_they_can(cluster: Any) -> None:
     node = cluster.add_node(num_cpus=2)
-    runner = backend.Ray(resources=({"cpu": 1}, {"cpu": 2}), restarts=20)  # the learner fills one
+    runner = backend.Ray(resources=({"cpu": 1}, {"cpu": 2, "home": 1}), restarts=20)
     with closing(Ring(task("toy", same.ENV)._replace(block=4), PLAN, runner)) as ring:
         reports = rounds(ring, Limits(10**9))
         until(reports, copies(2))

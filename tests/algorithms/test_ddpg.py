@@ -136,6 +136,23 @@ def test_the_policy_and_the_targets_move_every_other_time():
         state = after
 
 
+@pytest.mark.parametrize("late", [1, 2, 3])
+def test_the_policy_moves_with_gradients_that_come_late(late):
+    """As from copies that make their own: asked for with one version, used for another."""
+    algorithm, state = build("td3")
+    batch, waiting, moved = a_batch(), [], 0
+    for update in range(12):
+        grads, *_ = algorithm.gradient(algorithm.learning(state), batch, random.key(update))
+        waiting.append(grads)
+        if len(waiting) > late:
+            used = waiting.pop(0)
+            after = algorithm.update(state, used)
+            moves = not same(after.params["policy"], state.params["policy"])
+            assert moves == bool(used["turn"])
+            moved, state = moved + moves, after
+    assert moved >= 2
+
+
 def keys(n):
     return jax.jit(lambda: random.fold(random.key(0)[None], jnp.arange(n)))()
 

@@ -90,7 +90,7 @@ def linear(baseline, **fields):
         return_=jnp.array([6.0, 3.0, 0.0, 99.0]),
         valid=jnp.array([True, True, True, False]),
     )
-    grads, weight, _, metrics = algorithm.gradient(state.params, rows, random.key(0))
+    (grads, _), weight, _, metrics = algorithm.gradient(state.params, rows, random.key(0))
     assert float(weight) == 3.0
     return grads, metrics
 
@@ -111,11 +111,21 @@ def test_the_gradient_by_hand_with_a_baseline():
     rows = pg.Rows(
         jnp.zeros((3, 2)), jnp.array([0, 1, 1]), jnp.array([6.0, 3.0, 0.0]), jnp.ones(3, bool)
     )
-    grads = algorithm.gradient(state.params, rows, random.key(0))[0]
+    grads, _ = algorithm.gradient(state.params, rows, random.key(0))[0]
     # G - 3 = 3, 0, -3.  action 0: -(3 * 2/3 + 3/3) / 3 = -1; action 1: -(-3/3 - 3 * 2/3) / 3 = 1;
     # action 2: -(-3/3 + 3/3) / 3 = 0. The value: 0.5 * mean of (3 - G) = 0.
     np.testing.assert_allclose(grads["policy"][0]["b"], [-1.0, 1.0, 0.0], atol=1e-6)
     np.testing.assert_allclose(grads["critic"][0]["b"], [0.0], atol=1e-6)
+
+
+def test_a_round_in_which_no_episode_ends_changes_nothing():
+    algorithm, state = build(hidden=())
+    rows = pg.Rows(jnp.ones((3, 2)), jnp.array([0, 1, 1]), jnp.ones(3), jnp.ones(3, bool))
+    moved = algorithm.update(state, algorithm.gradient(state.params, rows, random.key(0))[0])
+    assert not all(map(np.array_equal, *map(jax.tree.leaves, (state.params, moved.params))))
+    none = rows._replace(valid=jnp.zeros(3, bool))
+    again = algorithm.update(moved, algorithm.gradient(moved.params, none, random.key(0))[0])
+    jax.tree.map(np.testing.assert_array_equal, again, moved)  # Adam would move on by itself
 
 
 def test_the_entropy_bonus_is_that_of_an_even_policy():

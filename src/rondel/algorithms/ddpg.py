@@ -245,11 +245,13 @@ def gradient(
     def slope(policy: Tree) -> Tree:
         return jax.grad(partial(policy_loss, model))(policy, params["critics"], batch)
 
+    grads = {"critics": critics}
     if config.policy_every == 1:
-        policy = slope(params["policy"])
-    else:  # computed only when it is used
+        grads["policy"] = slope(params["policy"])
+    else:  # computed only when it is used; which is said, since it may be used later
         nothing = partial(jax.tree.map, jnp.zeros_like)
-        policy = jax.lax.cond(variables.turn, slope, nothing, params["policy"])
+        grads["policy"] = jax.lax.cond(variables.turn, slope, nothing, params["policy"])
+        grads["turn"] = variables.turn.astype(jnp.float32)
     error = jnp.abs(q - target[None]).mean(0)
     metrics = {
         "loss/critic": loss,
@@ -257,7 +259,6 @@ def gradient(
         "td_error": ops.masked_mean(error, valid),
         "grad_norm": optax.tree.norm(critics),
     }
-    grads = {"policy": policy, "critics": critics}
     return grads, valid.sum().astype(jnp.float32), error, metrics
 
 
@@ -278,14 +279,15 @@ def update(config: Config, state: State, grads: Tree) -> State:
         name: descend(rate, state.params[name], state.opt_state[name], grads[name])
         for name, rate in rates.items()
     }
-    updates = (state.updates + 1) % config.policy_every
-    turn = updates == 0
+    turn = jnp.bool_(True)
     if config.policy_every > 1:
+        turn = grads["turn"] > 0.0
         before = state.params["policy"], state.opt_state["policy"]
         both["policy"] = jax.tree.map(lambda n, o: jnp.where(turn, n, o), both["policy"], before)
     params, opt_state = ({name: pair[i] for name, pair in both.items()} for i in range(2))
     target_rate = jnp.where(turn, config.target_rate, 0.0)
     target = optax.incremental_update(params, state.target, target_rate)
+    updates = jnp.where(turn, 0, state.updates + 1)
     return state._replace(params=params, target=target, opt_state=opt_state, updates=updates)
 
 

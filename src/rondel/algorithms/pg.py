@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from rondel import nets, ops
 from rondel.algorithms import actor_critic
@@ -141,7 +142,20 @@ def gradient(
         advantage = ops.standardise(advantage, rows.valid)
     weighed = rows, advantage
     grads, metrics = actor_critic.grad_of(weighed_loss, chunk, params, weighed, rows.valid)
-    return grads, rows.valid.sum().astype(jnp.float32), (), metrics
+    count = rows.valid.sum().astype(jnp.float32)
+    return (grads, jnp.minimum(count, 1.0)), count, (), metrics
+
+
+def update(
+    config: Config,
+    optimiser: optax.GradientTransformation,
+    state: State,
+    grads_if_any: tuple[Tree, Array],
+) -> State:
+    """A round in which no episode has ended teaches nothing: Adam would move all the same."""
+    grads, any_ = grads_if_any
+    after = actor_critic.descend(config, optimiser, state, grads)
+    return jax.tree.map(lambda new, old: jnp.where(any_ > 0.0, new, old), after, state)
 
 
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
@@ -164,7 +178,7 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
         learning=lambda state: state.params,
         absorb=partial(actor_critic.count_steps, config),
         gradient=partial(gradient, config, model, weighed_loss, chunk),
-        update=partial(actor_critic.descend, config, optimiser),
+        update=partial(update, config, optimiser),
         act=partial(actor_critic.act, model, dist),
         prepare=partial(prepare, config, model),
         memory=rollout(1, 1, spec.observation),

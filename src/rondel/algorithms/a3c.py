@@ -2,6 +2,7 @@
 
 Mnih et al., Asynchronous Methods for Deep Reinforcement Learning, arXiv 1602.01783. Each of its
 actors makes its own gradients, and one place applies them all: that is the plan, not this file.
+(In the paper a gradient is taken with the weights that acted; here with the newest.)
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def result(name, plan, lag=0, steps=800):
 CASES = [("pg", 0), ("a2c", 0), ("impala", 0), ("impala", 2), ("appo", 2)]
 
 
-@pytest.mark.parametrize(("name", "lag"), few_of(CASES, [("pg", 0), ("impala", 2)]))
+@pytest.mark.parametrize(("name", "lag"), few_of(CASES, [("impala", 2)]))
 def test_the_home_plan_gives_the_numbers_of_the_whole_ring(name, lag):
     assert find(name).HOME == "actor*4 | learner"
     assert_equal(result(name, find(name).HOME, lag), result(name, "all", lag))
@@ -57,6 +57,7 @@ def test_a3c_at_home_is_the_same_however_it_is_cut():
     assert_equal(result("a3c", "actor*4 | memory*4 | gradient*4 | update", lag=2), home)
 
 
+@pytest.mark.long
 def test_a3c_at_home_is_the_whole_ring_but_for_the_order_of_a_sum():
     home, whole = (result("a3c", plan, steps=200)["learner"] for plan in (find("a3c").HOME, "all"))
     near = functools.partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-5)

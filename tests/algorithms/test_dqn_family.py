@@ -194,7 +194,11 @@ def result(name, plan, lag=0):
             *("rainbow", "all", 0, "actor*2 | memory | gradient | update"), marks=pytest.mark.long
         ),
         # shards draw other rows than a whole memory does, wherever they are
-        ("apex", "actor+memory*2 | gradient+update", 2, "actor*2 | memory*2 | gradient+update"),
+        pytest.param(
+            *("apex", "actor+memory*2 | gradient+update", 2),
+            "actor*2 | memory*2 | gradient+update",
+            marks=pytest.mark.long,
+        ),
         pytest.param(
             *("gorila", "actor+memory*2 | gradient*2 | update", 2),
             "actor*2 | memory*2 | gradient*2 | update",

@@ -79,8 +79,7 @@ def result(task, plan):
 @pytest.mark.parametrize(
     ("memory", "plans"),
     [
-        ("gru", PLANS[:1]),
-        pytest.param("gru", PLANS[1:], marks=pytest.mark.long),
+        pytest.param("gru", PLANS, marks=pytest.mark.long),
         pytest.param("lstm", PLANS, marks=pytest.mark.long),
     ],
 )

@@ -15,13 +15,13 @@ from rondel.plan import parse
 
 # Each algorithm at least twice, each kind of cut and of copy at least once.
 CASES = (
-    ("toy", "all", 0),
     ("ppo", "actor*2 | learner", 0),
     ("toy", "actor*2 | learner", 2),
     ("toy", "actor+memory+gradient*2 | update", 0),
     *(
         pytest.param(*case, marks=pytest.mark.long)
         for case in (
+            ("toy", "all", 0),
             ("dqn", "env*4 | policy+learner", 0),
             ("dqn", "actor*2 | memory*2 | gradient+update", 0),
             ("toy", "env*2 | policy*2 | memory | gradient | update", 1),

@@ -11,7 +11,7 @@ from control import SPEC, TWO, a_batch, close, mean, policy_of, q_of, random_lik
 from rondel.algorithms import apex_ddpg, ddpg, td3
 from rondel.errors import RondelError
 from rondel.ops import random
-from rondel.spaces import Discrete
+from rondel.spaces import Box, Discrete
 from rondel.types import EnvSpec
 
 KINDS = {"ddpg": ddpg, "td3": td3, "apex-ddpg": apex_ddpg}
@@ -237,14 +237,25 @@ def test_a_time_limit_bootstraps_and_a_termination_does_not(stream):
     assert (np.asarray(items.offset) == 1).all()  # obs[t + 1], an episode's last one included
 
 
-@pytest.mark.parametrize(("ratio", "draws"), [(1.0, 16), (0.25, 4), (2.0, 32), (0.0, 1)])
+@pytest.mark.parametrize(("ratio", "draws"), [(1.0, 16), (0.25, 4), (2.0, 32), (0.1, 2)])
 def test_updates_are_counted_by_environment_steps(ratio, draws):
-    # 4 lanes of 4 steps are 16; a round has one update at least
+    # 4 lanes of 4 steps are 16
     algorithm, _ = build(updates_per_step=ratio)
     assert algorithm.memory.draws == draws
     assert algorithm.memory.warmup_rounds == 2
 
 
+def test_less_than_one_update_in_a_round_is_refused():
+    with pytest.raises(RondelError, match=r"round of 16 environment steps: 0.0625 or more"):
+        build(updates_per_step=0.01)
+
+
+def test_actions_without_bounds_are_refused():
+    free = Box(np.full(2, -np.inf, np.float32), np.full(2, np.inf, np.float32))
+    with pytest.raises(RondelError, match="those of test:free have none"):
+        ddpg.make(ddpg.Config(), EnvSpec("test:free", TWO, free))
+
+
 def test_discrete_actions_are_refused_with_what_works():
-    with pytest.raises(RondelError, match=r"continuous actions.*test:choice.*dqn"):
+    with pytest.raises(RondelError, match=r"continuous ones.*test:choice.*dqn"):
         ddpg.make(ddpg.Config(), EnvSpec("test:choice", TWO, Discrete(3)))

@@ -290,5 +290,5 @@ def test_warmup_is_counted_in_whole_rounds():
 
 
 def test_continuous_actions_are_refused_with_what_works():
-    with pytest.raises(RondelError, match=r"discrete actions.*test:box.*ppo"):
+    with pytest.raises(RondelError, match=r"need discrete ones.*test:box.*ppo"):
         dqn.make(dqn.Config(), EnvSpec("test:box", TWO, TWO))

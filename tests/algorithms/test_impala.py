@@ -37,7 +37,8 @@ def stirred(params, seed):
 def acted(algorithm, params, stream, memory=()):
     """A round of a stream, with the log of each action's probability as `params` have it."""
     tr = stream(12, 2).round(0, 12)._replace(carry=algorithm.carry(np.arange(2)))
-    model = impala.actor_critic.networks(impala.Config(**SMALL, **dict(memory)), SPEC)[0]
+    config = impala.Config(**SMALL)
+    model = impala.actor_critic.networks(config, SPEC, None, **dict(memory))[0]
     (out, _), _ = model.unroll(params, tr.carry, tr.obs, tr.first)
     logs = jax.nn.log_softmax(out[:-1])
     log_prob = jnp.take_along_axis(logs, jnp.asarray(tr.action)[..., None], -1)[..., 0]

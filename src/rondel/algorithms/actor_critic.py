@@ -32,10 +32,6 @@ class Settings(Protocol):
     @property
     def network(self) -> str: ...
     @property
-    def memory(self) -> str: ...
-    @property
-    def memory_size(self) -> int: ...
-    @property
     def log_std(self) -> float: ...
     @property
     def learning_rate(self) -> float: ...
@@ -68,14 +64,19 @@ class Rows(NamedTuple):
 
 
 def networks(
-    config: Settings, spec: EnvSpec, own: Network | None = None
+    config: Settings,
+    spec: EnvSpec,
+    own: Network | None = None,
+    memory: str = "none",
+    memory_size: int = 0,
 ) -> tuple[nets.ActorCritic, Distribution]:
     """Policy and value for an environment, and how actions are distributed."""
+    remembering = memory, memory_size
     dist = distributions.for_space(spec.action)
     if not isinstance(spec.action, Box):
-        return network_for(config, spec, dist.size, own), dist
+        return network_for(config, spec, dist.size, own, *remembering), dist
     outputs = dist.size // 2  # the deviations are parameters of their own
-    model = network_for(config, spec, outputs, own)
+    model = network_for(config, spec, outputs, own, *remembering)
 
     def init(key: Array) -> Tree:
         return model.init(key) | {"log_std": jnp.full(outputs, config.log_std)}
@@ -84,18 +85,21 @@ def networks(
 
 
 def network_for(
-    config: Settings, spec: EnvSpec, outputs: int, own: Network | None = None
+    config: Settings,
+    spec: EnvSpec,
+    outputs: int,
+    own: Network | None,
+    memory: str,
+    memory_size: int,
 ) -> nets.ActorCritic:
     """Two perceptrons where nothing asks for more."""
     kind = nets.choose(config.network, spec.observation)
-    if own is None and config.memory == "none" and kind == "mlp":
+    if own is None and memory == "none" and kind == "mlp":
         policy = nets.mlp(spec.observation, config.hidden, outputs, last_scale=0.01)
         return nets.separate(policy, nets.mlp(spec.observation, config.hidden, 1))
     torso, width = nets.torso(kind, spec.observation, config.hidden, own=own)
-    memory = None
-    if config.memory != "none":
-        memory = nets.cell(config.memory, width, config.memory_size)
-    return nets.shared(torso, width, outputs, memory)
+    cell = None if memory == "none" else nets.cell(memory, width, memory_size)
+    return nets.shared(torso, width, outputs, cell)
 
 
 def chunk_for(

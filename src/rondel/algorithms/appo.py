@@ -131,7 +131,8 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
 
     `network` is one of the user's own, from observations to features.
     """
-    model, dist = actor_critic.networks(config, spec, network)
+    remembering = config.memory, config.memory_size
+    model, dist = actor_critic.networks(config, spec, network, *remembering)
     optimiser = actor_critic.adam(config.max_grad_norm)
 
     def init(key: Array) -> State:

@@ -15,10 +15,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from rondel import nets, ops
-from rondel.algorithms.dqn import importance_weights, linear
+from rondel.algorithms.dqn import height, importance_weights, linear
 from rondel.errors import RondelError, at_least, from_zero_to_one
 from rondel.memory.replay import TransitionBatch, Transitions, prioritised, uniform
 from rondel.spaces import Box
@@ -68,6 +69,8 @@ class Config:
         at_least(0, noise=self.noise, ladder=self.ladder, updates_per_step=self.updates_per_step)
         at_least(0, target_noise=self.target_noise, target_noise_clip=self.target_noise_clip)
         from_zero_to_one(discount=self.discount, target_rate=self.target_rate)
+        from_zero_to_one(importance_start=self.importance_start)
+        at_least(0, priority_exponent=self.priority_exponent)
 
 
 class Model(NamedTuple):
@@ -99,12 +102,8 @@ class Variables(NamedTuple):
 
 
 def lane_noise(config: Config, lane: Array, lanes: int) -> Array:
-    """The deviation of each lane's noise: Ape-X gives DQN's ε such a ladder, σ^(1 + α i / (B - 1)).
-
-    Lanes beyond B, of an evaluation, are as the last one.
-    """
-    share = jnp.minimum(lane, lanes - 1) / max(lanes - 1, 1)
-    return jnp.float32(config.noise) ** (1.0 + config.ladder * share)
+    """Each lane's deviation, σ^(1 + α i / (B - 1)): Ape-X gives DQN's ε such a ladder."""
+    return jnp.float32(config.noise) ** (1.0 + config.ladder * height(lane, lanes))
 
 
 def smoothed(action: Array, noise: Array, deviation: float, clip: float) -> Array:
@@ -292,8 +291,15 @@ def update(config: Config, state: State, grads: Tree) -> State:
 
 
 def draws_of(updates_per_step: float, spec: EnvSpec, rollout: int) -> int:
-    """Gradient steps of a round; at least one."""
-    return max(1, round(updates_per_step * spec.lanes * rollout))
+    """Gradient steps of a round: a whole number, the nearest."""
+    steps = spec.lanes * rollout
+    draws = round(updates_per_step * steps)
+    if draws < 1:
+        raise RondelError(
+            f"updates_per_step={updates_per_step} is less than one gradient step in a round of "
+            f"{steps} environment steps: {1 / steps:.3g} or more, or a longer rollout, would work."
+        )
+    return draws
 
 
 def memory_for(config: Config, spec: EnvSpec) -> Memory:
@@ -306,11 +312,16 @@ def memory_for(config: Config, spec: EnvSpec) -> Memory:
     return uniform(*sizes, warmup_rounds, ahead, space)
 
 
-def refuse_other_actions(name: str, spec: EnvSpec) -> None:
+def refuse_other_actions(spec: EnvSpec) -> None:
     if not (isinstance(spec.action, Box) and len(spec.action.shape) == 1):
         raise RondelError(
-            f"{name} needs continuous actions, a Box of one axis, but those of {spec.id} are "
-            f"{spec.action}; ppo and dqn take discrete ones."
+            f"Critics of actions need continuous ones, a Box of one axis, but those of {spec.id} "
+            f"are {spec.action}; ppo and dqn take discrete ones."
+        )
+    if not np.isfinite([spec.action.low, spec.action.high]).all():
+        raise RondelError(
+            f"A squashed policy needs actions with bounds, and those of {spec.id} have none: a Box "
+            "with bounds, or ppo, would work."
         )
 
 
@@ -319,7 +330,7 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
 
     `network` is one of the user's own, from observations to features.
     """
-    refuse_other_actions("DDPG", spec)
+    refuse_other_actions(spec)
     model = model_for(spec, config.network, config.hidden, config.critics, own=network)
 
     def init(key: Array) -> State:

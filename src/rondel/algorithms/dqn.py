@@ -80,7 +80,9 @@ class Config:
         at_least(0, learning_rate=self.learning_rate, warmup=self.warmup)
         from_zero_to_one(discount=self.discount, target_rate=self.target_rate)
         from_zero_to_one(epsilon_start=self.epsilon_start, epsilon_end=self.epsilon_end)
-        at_least(0, ladder=self.ladder, noise=self.noise)
+        from_zero_to_one(importance_start=self.importance_start)
+        at_least(0, priority_exponent=self.priority_exponent)
+        at_least(0, ladder=self.ladder, noise=self.noise, max_grad_norm=self.max_grad_norm)
         at_least(2, atoms=self.atoms)
         if self.returns not in RETURNS:
             raise RondelError(
@@ -157,7 +159,12 @@ RETURNS: dict[str, Callable[[Config], ReturnModel]] = {
 
 def rungs(config: Config, lanes: int, lane: Array) -> Tree:
     """What epsilon is raised to in each lane; nothing where all have the same."""
-    return 1.0 + config.ladder * jnp.asarray(lane) / max(lanes - 1, 1) if config.ladder else ()
+    return 1.0 + config.ladder * height(lane, lanes) if config.ladder else ()
+
+
+def height(lane: Array, lanes: int) -> Array:
+    """How far up a ladder a lane is, from 0 to 1; those beyond, of an evaluation, as the last."""
+    return jnp.minimum(lane, lanes - 1) / max(lanes - 1, 1)
 
 
 def acting(config: Config, state: State) -> Weights:
@@ -304,8 +311,8 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
     """
     if not isinstance(spec.action, Discrete):
         raise RondelError(
-            f"DQN needs discrete actions, but those of {spec.id} are {spec.action}; "
-            "ppo takes continuous ones."
+            f"Values of every action need discrete ones, but those of {spec.id} are "
+            f"{spec.action}; ppo and sac take continuous ones."
         )
     model = Model(network_for(config, spec, spec.action.n, network), returns_for(config))
     clip_norm = optax.clip_by_global_norm(config.max_grad_norm)

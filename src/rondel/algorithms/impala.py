@@ -61,7 +61,8 @@ class Config:
         at_least(1, rollout=self.rollout, epochs=self.epochs, minibatches=self.minibatches)
         at_least(1, hidden=min(self.hidden, default=1), anneal_steps=self.anneal_steps)
         at_least(1, memory_size=self.memory_size)
-        at_least(0, learning_rate=self.learning_rate, clip_rho=self.clip_rho, clip_c=self.clip_c)
+        at_least(0, learning_rate=self.learning_rate, max_grad_norm=self.max_grad_norm)
+        at_least(0, clip_rho=self.clip_rho, clip_c=self.clip_c)
         from_zero_to_one(discount=self.discount, trace_lambda=self.trace_lambda)
 
 
@@ -133,12 +134,13 @@ def loss(
     entropy = mean(dist.entropy(judged.dist_params))
     total = policy_loss + config.value_cost * value_loss - config.entropy_cost * entropy
     log_ratio = judged.log_prob - rounds.log_prob
+    cut = jnp.log(config.clip_rho) + 1e-4  # else it counts rounding where there is no lag
     return total, {
         "loss/policy": policy_loss,
         "loss/value": value_loss,
         "entropy": entropy,
         "kl": mean(jnp.exp(log_ratio) - 1 - log_ratio),  # how far the actors' policy is behind
-        "clipped": mean((log_ratio > jnp.log(config.clip_rho)).astype(jnp.float32)),
+        "clipped": mean((log_ratio > cut).astype(jnp.float32)),
     }
 
 
@@ -155,7 +157,8 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
 
     `network` is one of the user's own, from observations to features.
     """
-    model, dist = actor_critic.networks(config, spec, network)
+    remembering = config.memory, config.memory_size
+    model, dist = actor_critic.networks(config, spec, network, *remembering)
     chunk = chunk_for(config, spec, model, network)
     optimiser = actor_critic.adam(config.max_grad_norm)
 

@@ -60,16 +60,8 @@ class Config:
     def __post_init__(self) -> None:
         at_least(1, rollout=self.rollout, longest=self.longest)
         at_least(1, hidden=min(self.hidden, default=1), anneal_steps=self.anneal_steps)
-        at_least(0, learning_rate=self.learning_rate)
+        at_least(0, learning_rate=self.learning_rate, max_grad_norm=self.max_grad_norm)
         from_zero_to_one(discount=self.discount)
-
-    @property
-    def memory(self) -> str:
-        return "none"
-
-    @property
-    def memory_size(self) -> int:
-        return 0
 
 
 class Rows(NamedTuple):

@@ -62,6 +62,7 @@ class Config:
         at_least(1, hidden=min(self.hidden, default=1), anneal_steps=self.anneal_steps)
         at_least(1, memory_size=self.memory_size, sequence=self.sequence)
         at_least(0, learning_rate=self.learning_rate, clip=self.clip)
+        at_least(0, max_grad_norm=self.max_grad_norm)
         from_zero_to_one(discount=self.discount, gae_lambda=self.gae_lambda)
 
 
@@ -159,7 +160,8 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
     `network` is one of the user's own, from observations to features.
     """
     _check_sequence(config)
-    model, dist = actor_critic.networks(config, spec, network)
+    remembering = config.memory, config.memory_size
+    model, dist = actor_critic.networks(config, spec, network, *remembering)
     chunk = actor_critic.chunk_for(config, spec, model, network)
     optimiser = actor_critic.adam(config.max_grad_norm)
     rows = config.discount, config.gae_lambda, config.sequence

@@ -202,7 +202,7 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
 
     `network` is one of the user's own, from observations to features.
     """
-    refuse_other_actions("SAC", spec)
+    refuse_other_actions(spec)
     kind, widths = config.network, config.hidden
     model = model_for(spec, kind, widths, config.critics, outputs=2, own=network)
     given = config.target_entropy

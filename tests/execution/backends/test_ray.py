@@ -281,28 +281,6 @@ def test_a_cluster_that_is_busy_is_named_and_left_alone() -> None:
             assert on.get([copy.call("process")]) == [copy.process]
 
 
-@pytest.mark.parametrize(
-    ("nodes", "said"),
-    [
-        ([{"CPU": 4.0, "GPU": 1.0}], None),
-        ([{"CPU": 2.0}, {"CPU": 2.0, "GPU": 1.0}], None),
-        ([{"CPU": 2.0, "GPU": 1.0}], "asks for 4 CPU, and the cluster has 2 CPU: fewer"),
-        (
-            [{"CPU": 8.0}],
-            "asks for 1 GPU, and the cluster has no GPU at all: resources without gpu",
-        ),
-        (
-            [{"CPU": 3.0}, {"CPU": 1.0, "GPU": 1.0}],
-            "learner asks for 2 CPU, 1 GPU, and no node has that: the most that one has is 3 CPU, ",
-        ),
-    ],
-)
-def test_what_is_missing_is_said(nodes: Any, said: str | None) -> None:
-    plan = parse("actor*2 | learner")
-    lack = backend.missing(plan, backend.bundles_of(plan, [{}, {"cpu": 2, "gpu": 1}]), nodes)
-    assert (lack is None) if said is None else (said in lack)
-
-
 @pytest.mark.long
 def test_a_run_within_an_actor_of_a_run() -> None:
     with recorders("all") as (on, ((outer,),)):

@@ -1,9 +1,10 @@
 """How fast Rondel is, and beside it the peers whose Python is given.
 
     python benchmarks/speed.py --write
-    python benchmarks/speed.py --sb3 PYTHON --rejax PYTHON     with peers: see benchmarks/peers
+    python benchmarks/speed.py --sb3 PYTHON --rejax PYTHON --sf PYTHON     peers: benchmarks/peers
+    python benchmarks/speed.py cheetah "Pong 4ep"                          some of the rows
 
-Rows are those of the targets: fused, host, solve, DQN, start. Ours and theirs alternate, several
+Rows are those of the targets, as far as they are there. Ours and theirs alternate, several
 times; the table shows medians, and the ratio first, since no absolute time is a fact on a shared
 machine. Each measurement is a process of its own; compilation counts in solve and start only.
 """
@@ -79,6 +80,8 @@ def jax_seconds() -> float:
 
 FUSED = "--lanes 64 --rollout 128 --epochs 4 --minibatches 4 --hidden 64 64".split()
 HOST = "--lanes 8 --rollout 32 --epochs 20 --minibatches 1 --hidden 64 64".split()
+CHEETAH = "--lanes 64 --rollout 64 --epochs 2 --minibatches 4 --hidden 64 64".split()
+PONG = "--lanes 8 --rollout 128 --minibatches 4".split()
 DQN = "--lanes 1 --rollout 64 --updates 64 --batch 64 --hidden 256 256".split()
 
 MORE = lambda ours, theirs: ours / theirs  # noqa: E731
@@ -97,6 +100,23 @@ ROWS = [
         "DQN", "256x256, batch 64, one update per step", "updates/s",
         speed("dqn", "jax:CartPole-v1", "--steps", "20000", *DQN), "sbx_dqn", MORE,
     ),
+    Row(
+        "cheetah", "PPO, envpool:HalfCheetah-v5, 64 envs x 64, 2 epochs of 4 x 1,024", "steps/s",
+        speed("ppo", "envpool:HalfCheetah-v5", "--steps", "200000", *CHEETAH), "sf_cheetah", MORE,
+    ),
+    Row(
+        "cheetah, SB3", "the same; the peer has 8 envs x 512", "steps/s",
+        speed("ppo", "envpool:HalfCheetah-v5", "--steps", "200000", *CHEETAH), "sb3_cheetah", MORE,
+    ),
+    Row(
+        "Pong 4ep", "PPO, pixels, Nature CNN, 8 envs x 128, 4 epochs of 4 x 256", "steps/s",
+        speed("ppo", "envpool:Pong-v5", "--steps", "16000", "--epochs", "4", *PONG),
+        "sb3_pong", MORE,
+    ),
+    Row(
+        "Pong 1ep", "IMPALA (peer: APPO), pixels, Nature CNN, 8 envs x 128, one pass", "steps/s",
+        speed("impala", "envpool:Pong-v5", "--steps", "25000", *PONG), "sf_pong", MORE,
+    ),
     Row("solve, cold", "shell prompt to mean return 475", "s", solve_cold, "sb3_solve", LESS),
     Row("solve, warm", "the same with compiled programs kept", "s", solve, "sb3_solve", LESS),
     Row("start", "import rondel, with all that train needs", "s", import_seconds, "jax", LESS),
@@ -108,10 +128,11 @@ def main() -> None:
     parser.add_argument("rows", nargs="*", default=[row.name for row in ROWS])
     parser.add_argument("--sb3", help="a Python with stable-baselines3 and sbx-rl")
     parser.add_argument("--rejax", help="a Python with rejax")
+    parser.add_argument("--sf", help="a Python with sample-factory")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--write", action="store_true", help="rewrite speed.md")
     args = parser.parse_args()
-    pythons = {"sb3": args.sb3, "sbx": args.sb3, "rejax": args.rejax}
+    pythons = {"sb3": args.sb3, "sbx": args.sb3, "rejax": args.rejax, "sf": args.sf}
 
     def theirs(peer: str) -> float | None:
         if peer == "jax":

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rondel.errors import RondelError as RondelError
     from rondel.plan import Plan as Plan
+    from rondel.run.compare import compare as compare
     from rondel.run.evaluation import Evaluation as Evaluation
     from rondel.run.explain import explain as explain
+    from rondel.run.plot import plot as plot
     from rondel.run.policy import Policy as Policy
     from rondel.run.run import Run as Run
     from rondel.run.training import evaluate as evaluate
@@ -57,9 +59,11 @@ _WHERE = {
     "Evaluation": "rondel.run.evaluation",
     "Policy": "rondel.run.policy",
     "Run": "rondel.run.run",
+    "compare": "rondel.run.compare",
     "evaluate": "rondel.run.training",
     "explain": "rondel.run.explain",
     "load": "rondel.run.training",
+    "plot": "rondel.run.plot",
     "resume": "rondel.run.training",
     "start": "rondel.run.training",
     "train": "rondel.run.training",

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rondel.errors import RondelError
-from rondel.run import curve
+from rondel.run import curve, picture
 from rondel.run.record import Recorder
 
 
@@ -51,7 +51,7 @@ def test_a_failed_write_keeps_the_last_picture(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(curve.os, "replace", full)
+    monkeypatch.setattr(picture.os, "replace", full)
     with pytest.raises(RondelError, match="No space left on device"):
         curve.draw(tmp_path, "after")
     assert (tmp_path / "curve.png").read_bytes() == before

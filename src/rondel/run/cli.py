@@ -1,4 +1,4 @@
-"""The command line: rondel train | explain | resume | eval | list."""
+"""The command line: rondel train | explain | resume | eval | plot | compare | list."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any, Literal, TextIO
 
 import tyro
 
@@ -28,6 +28,8 @@ rondel: distributed reinforcement learning on JAX
   rondel explain ALGORITHM ENV [flags] what train would run with these flags, and where
   rondel resume PATH [--steps N]       go on with a run, to N steps in all
   rondel eval PATH [--episodes N]      greedy episodes of what a run has learned
+  rondel plot PATH... [--out FILE]     learning curves of runs in one picture
+  rondel compare PATH...               which of them is ahead, as a table in Markdown
   rondel list algorithms|envs          what there is
 
 `rondel train ALGORITHM ENV --help` lists the flags with their values for that environment.
@@ -92,6 +94,24 @@ class Eval:
     json: bool = False  # print the result as one JSON object on the last line
 
 
+@dataclasses.dataclass(frozen=True)
+class Plot:
+    """Learning curves of runs in one picture; runs that differ by their seed are one line."""
+
+    paths: tyro.conf.Positional[tuple[str, ...]]  # folders of runs, or folders that hold some
+    out: str = "curves.png"  # the picture's file
+    against: Literal["steps", "seconds", "both"] = "both"  # what is across
+    iqm: bool = False  # the interquartile mean of the seeds, not the mean
+
+
+@dataclasses.dataclass(frozen=True)
+class Compare:
+    """Which runs are ahead, as a table in Markdown; a winner is named where intervals allow it."""
+
+    paths: tyro.conf.Positional[tuple[str, ...]]  # folders of runs, or folders that hold some
+    iqm: bool = False  # the interquartile mean of the seeds, not the mean
+
+
 def main(argv: list[str] | None = None) -> None:
     """Entry point; the exit status is 2 for a request that can't be met, 130 after Ctrl-C."""
     argv = sys.argv[1:] if argv is None else argv
@@ -101,6 +121,8 @@ def main(argv: list[str] | None = None) -> None:
         "explain": _explain,
         "resume": _resume,
         "eval": _eval,
+        "plot": _plot,
+        "compare": _compare,
         "list": _list,
     }
     if not argv or argv[0] in ("-h", "--help"):
@@ -200,6 +222,17 @@ def _eval(argv: list[str]) -> None:
         },
         request.json,
     )
+
+
+def _plot(argv: list[str]) -> None:
+    request = _parse(Plot, argv, "plot")
+    path = rondel.plot(request.paths, request.out, against=request.against, iqm=request.iqm)
+    _print([str(path)])
+
+
+def _compare(argv: list[str]) -> None:
+    request = _parse(Compare, argv, "compare")
+    _print([str(rondel.compare(request.paths, iqm=request.iqm))])
 
 
 def _list(argv: list[str]) -> None:

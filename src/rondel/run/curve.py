@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
-from rondel.errors import RondelError
-from rondel.run import record
+from rondel.run import picture, record
 
-INK, GREY, PALE = "#17617c", "#666666", "#e4e4e4"
+INK = "#17617c"
 
 
 def draw(folder: Path, title: str) -> Path:
@@ -21,7 +18,6 @@ def draw(folder: Path, title: str) -> Path:
     """
     # slow to import, and not through pyplot, which would look for a screen
     from matplotlib.figure import Figure
-    from matplotlib.ticker import EngFormatter
 
     folder = Path(folder)
     rows = record.read(folder / "metrics.jsonl")
@@ -31,15 +27,7 @@ def draw(folder: Path, title: str) -> Path:
 
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.add_subplot()
-    axes.set_title(title, loc="left", pad=14, fontsize=12, parse_math=False)
-    axes.set_xlabel("steps", color=GREY)
-    axes.set_ylabel("return", color=GREY)
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.tick_params(length=0, pad=6, labelcolor=GREY)
-    axes.spines[["left", "top", "right"]].set_visible(False)
-    axes.spines["bottom"].set_color(GREY)
-    axes.grid(axis="y", color=PALE)
-    axes.set_axisbelow(True)
+    picture.dress(axes, title, "steps")
     if known:
         many = len(known) >= 60
         if many:
@@ -58,20 +46,9 @@ def draw(folder: Path, title: str) -> Path:
     else:
         axes.set(xticks=[], yticks=[])
         note, middle = "no episode has ended yet", (0.5, 0.5)
-        axes.annotate(note, middle, xycoords="axes fraction", ha="center", color=GREY)
+        axes.annotate(note, middle, xycoords="axes fraction", ha="center", color=picture.GREY)
 
-    path, partial = folder / "curve.png", folder / ".curve.png.partial"
-    try:
-        figure.savefig(partial, format="png", dpi=150, bbox_inches="tight", pad_inches=0.2)
-        os.replace(partial, path)
-    except OSError as error:
-        with suppress(OSError):
-            partial.unlink()
-        raise RondelError(
-            f"Writing the learning curve to {path} failed: {error.strerror}. Make space there, or "
-            "make the folder writable."
-        ) from error
-    return path
+    return picture.save(figure, folder / "curve.png")
 
 
 def _smoothed(values: np.ndarray) -> np.ndarray:

@@ -1,0 +1,253 @@
+"""Runs side by side: those that differ by their seed alone are one group, with an interval.
+
+After Agarwal et al., Deep Reinforcement Learning at the Edge of the Statistical Precipice,
+arXiv 2108.13264: intervals come from a bootstrap over seeds, and the middle can be the
+interquartile mean, which a single lucky or unlucky seed moves less than the mean.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rondel.envs import bare_id
+from rondel.errors import RondelError
+from rondel.run import record
+
+_FEWEST = 3  # seeds of each group that a winner needs
+_RESAMPLES = 2_000
+_METRICS = "metrics.jsonl"
+_LARGEST = 1 << 20  # bytes of a config.json: none of ours is near it
+# what of a run's options makes another kind of run of it; the others say on whose machines it ran
+_OPTIONS = (
+    *("plan", "lag", "free", "on", "lanes", "block"),
+    *("normalise_observations", "scale_rewards"),
+)
+
+
+class Curve(NamedTuple):
+    """What one run's folder says of its learning: mean returns of its last 100 episodes."""
+
+    path: Path
+    seed: int
+    facts: dict[str, Any]  # what it is, but for its seed
+    steps: np.ndarray  # [n], growing
+    seconds: np.ndarray  # [n]
+    returns: np.ndarray  # [n]
+
+    @property
+    def task(self) -> str:
+        return bare_id(self.facts["env"])
+
+    @property
+    def speed(self) -> float:
+        """Steps per second, from the first row to the last."""
+        spent = self.seconds[-1] - self.seconds[0]
+        return float((self.steps[-1] - self.steps[0]) / spent) if spent > 0 else float("nan")
+
+
+class Group(NamedTuple):
+    """Runs that differ by their seed alone."""
+
+    label: str
+    curves: tuple[Curve, ...]
+
+    def reached(self, against: str) -> float:
+        """How far all of its curves go."""
+        return float(min(getattr(curve, against)[-1] for curve in self.curves))
+
+    def at(self, places: np.ndarray, against: str = "steps") -> np.ndarray:
+        """[places, seeds]: the return that each curve had there; its first one before it began."""
+        columns = []
+        for curve in self.curves:
+            last = np.searchsorted(getattr(curve, against), places, side="right") - 1
+            columns.append(curve.returns[np.maximum(last, 0)])
+        return np.stack(columns, -1)
+
+
+class Row(NamedTuple):
+    """A group's line in a table: the middle of its seeds, and where it lies in 95 of 100 draws."""
+
+    label: str
+    seeds: int
+    middle: float
+    low: float
+    high: float
+    speed: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Groups of runs, by task. As a string it is a table in Markdown for each task."""
+
+    tasks: dict[str, list[Group]]
+    iqm: bool = False
+
+    def rows(self, task: str) -> list[Row]:
+        """The groups of a task, best first, after as many steps as all of them have."""
+        groups = self.tasks[task]
+        place = np.array([min(group.reached("steps") for group in groups)])
+        rows = []
+        for group in groups:
+            middle, low, high = (float(x[0]) for x in interval(group.at(place), self.iqm))
+            speed = float(np.median([curve.speed for curve in group.curves]))
+            rows.append(Row(group.label, len(group.curves), middle, low, high, speed))
+        return sorted(rows, key=lambda row: -row.middle)
+
+    def verdict(self, task: str) -> str:
+        """Who is ahead, if the intervals say so."""
+        best, *others = self.rows(task)
+        if not others:
+            return "There is nothing to compare it with."
+        if few := [row.label for row in (best, *others) if row.seeds < _FEWEST]:
+            return (
+                f"Too few seeds to name a winner: {_FEWEST} or more each would do, and "
+                f"{', '.join(few)} {'has' if len(few) == 1 else 'have'} fewer."
+            )
+        if best.low > max(row.high for row in others):
+            return f"**{best.label}** is ahead: its interval lies above all others."
+        return "No winner: the intervals overlap."
+
+    def __str__(self) -> str:
+        return "\n\n".join(self._table(task) for task in self.tasks)
+
+    def _table(self, task: str) -> str:
+        steps = min(group.reached("steps") for group in self.tasks[task])
+        kind = "interquartile mean" if self.iqm else "mean"
+        lines = [
+            f"{task}, {kind} over seeds of the return after {steps:,.0f} steps:",
+            "",
+            "| run | seeds | return | 95 % interval | steps/s |",
+            "|---|---|---|---|---|",
+        ]
+        for row in self.rows(task):
+            known = f"{row.low:,.4g} to {row.high:,.4g}" if row.seeds > 1 else "one seed"
+            speed = f"{row.speed:,.4g}" if row.speed == row.speed else ""
+            label = row.label.replace("|", "\\|")
+            lines.append(f"| {label} | {row.seeds} | {row.middle:,.4g} | {known} | {speed} |")
+        return "\n".join([*lines, "", self.verdict(task)])
+
+
+def compare(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, iqm: bool = False
+) -> Comparison:
+    """Read the folders of runs, or folders that hold some, and put them side by side.
+
+    >>> print(rondel.compare(["runs/a", "runs/b"]))
+    """
+    given = [paths] if isinstance(paths, str | os.PathLike) else paths
+    if not given:
+        raise RondelError("Nothing to compare: name the folders of some runs.")
+    tasks: dict[str, list[Curve]] = defaultdict(list)
+    for curve in _curves(Path(path) for path in given):
+        tasks[curve.task].append(curve)
+    return Comparison({task: grouped(curves) for task, curves in tasks.items()}, iqm)
+
+
+def grouped(curves: Iterable[Curve]) -> list[Group]:
+    """Curves of one task by what they are, each group with a name that tells it from the others."""
+    alike: dict[str, dict[int, Curve]] = defaultdict(dict)
+    for curve in curves:
+        same = alike[json.dumps(curve.facts, sort_keys=True)]
+        if curve.seed in same:
+            raise RondelError(
+                f"{same[curve.seed].path} and {curve.path} are the same run with the same seed, "
+                "which counts once: leave one of them out."
+            )
+        same[curve.seed] = curve
+    groups = [tuple(same.values()) for same in alike.values()]
+    labels = _labels([group[0].facts for group in groups])
+    return [Group(label, group) for label, group in zip(labels, groups, strict=True)]
+
+
+def _labels(facts: list[dict[str, Any]]) -> list[str]:
+    """The algorithm of each, and as much more as tells it from the others."""
+    labels = [str(each["algorithm"]) for each in facts]
+    for name in dict.fromkeys(name for each in facts for name in each):
+        alike = defaultdict(list)
+        for i, label in enumerate(labels):
+            alike[label].append(i)
+        for same in alike.values():
+            if len({json.dumps(facts[i].get(name)) for i in same}) > 1:
+                for i in same:
+                    labels[i] += f", {_said(name, facts[i].get(name))}"
+    return labels
+
+
+def _said(name: str, value: Any) -> str:
+    words = name.replace("_", " ")
+    if isinstance(value, bool):
+        return words if value else f"not {words}"
+    return str(value) if name in ("env", "plan") else f"{words} {value}"
+
+
+def interval(returns: np.ndarray, iqm: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """[places, seeds] -> middle, low, high [places]: 95 % of a bootstrap over seeds."""
+    middle = interquartile_mean if iqm else _mean
+    seeds = returns.shape[-1]
+    draws = np.random.default_rng(0).integers(seeds, size=(_RESAMPLES, seeds))
+    low, high = np.percentile(middle(returns[:, draws]), [2.5, 97.5], axis=-1)
+    return middle(returns), low, high
+
+
+def interquartile_mean(values: np.ndarray) -> np.ndarray:
+    """The mean of the middle half: of n, a quarter of n, rounded down, is left out at each end."""
+    n = values.shape[-1]
+    return _mean(np.sort(values, -1)[..., n // 4 : n - n // 4])
+
+
+def _mean(values: np.ndarray) -> np.ndarray:
+    return np.asarray(values.mean(-1))
+
+
+def _curves(paths: Iterable[Path]) -> Iterable[Curve]:
+    """The run that each path holds, or all runs in the folders below it."""
+    for path in paths:
+        inside = [path] if _is_run(path) else sorted(p for p in path.glob("*") if _is_run(p))
+        if not path.exists():
+            raise RondelError(f"{path}: no such folder. A run's folder, or one of runs, would do.")
+        if not inside:
+            raise RondelError(f"{path} holds no run: it has no config.json and metrics.jsonl.")
+        yield from map(_curve, inside)
+
+
+def _is_run(path: Path) -> bool:
+    return (path / "config.json").is_file() and (path / _METRICS).is_file()
+
+
+def _curve(path: Path) -> Curve:
+    about = _about(path / "config.json")
+    names = ("steps", "seconds", "return_mean")
+    rows = [[record.number(row, name) for name in names] for row in record.read(path / _METRICS)]
+    known = [row for row in rows if None not in row]
+    if not known:
+        raise RondelError(f"{path} has no episode that ended yet: train it for longer.")
+    steps, seconds, returns = np.array(known, float).T
+    config = about["config"] if isinstance(about["config"], dict) else {}
+    options = about["options"] if isinstance(about["options"], dict) else {}
+    chosen = {name: options.get(name) for name in _OPTIONS}
+    facts = {"algorithm": about["algorithm"], "env": about["env"]} | chosen | config
+    return Curve(path, about["seed"], facts, steps, np.maximum.accumulate(seconds), returns)
+
+
+def _about(path: Path) -> dict[str, Any]:
+    """A run's config.json; anyone may have written it."""
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise ValueError
+        about = json.loads(path.read_text())
+        kinds = {"algorithm": str, "env": str, "seed": int, "config": object, "options": object}
+        if not all(isinstance(about[name], kind) for name, kind in kinds.items()):
+            raise ValueError
+    except OSError as error:
+        raise RondelError(f"{path} can't be read: {error.strerror}.") from error
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise RondelError(f"{path} does not describe a run of Rondel.") from None
+    return dict(about)

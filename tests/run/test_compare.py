@@ -1,0 +1,154 @@
+"""Runs side by side: groups, names, intervals, and who may be called ahead."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rondel
+from rondel.errors import RondelError
+from rondel.run import cli
+from rondel.run.compare import interquartile_mean, interval
+
+META = {
+    "algorithm": "ppo",
+    "env": "jax:CartPole-v1",
+    "config": {"clip": 0.2, "rollout": 64},
+    "options": {"plan": "all", "lag": 0, "free": False, "on": "inline", "lanes": 8},
+}
+
+
+def run(folder: Path, seed: int, returns: list[Any], every: int = 100, **other: Any) -> Path:
+    """The folder of a run whose mean return was `returns[i]` after `every * (i + 1)` steps."""
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(META | {"seed": seed} | other))
+    rows = [
+        {"steps": every * (i + 1), "seconds": float(i + 1), "return_mean": value}
+        for i, value in enumerate(returns)
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def options(**other: Any) -> dict[str, Any]:
+    return {"options": META["options"] | other}  # type: ignore[operator]
+
+
+def test_seeds_of_one_kind_are_one_line_after_as_many_steps_as_all_have(tmp_path: Path) -> None:
+    run(tmp_path / "a", 0, [1, 10, 400])  # 300 steps
+    run(tmp_path / "b", 1, [2, 20])  # 200 steps, and so is what is compared
+    (row,) = rondel.compare(tmp_path).rows("CartPole-v1")
+    assert (row.label, row.seeds, row.middle) == ("ppo", 2, 15.0)
+    assert (row.low, row.high) == (10.0, 20.0)  # both draws of one seed: a quarter of all
+    assert row.speed == 100.0
+
+
+def test_a_group_is_named_by_what_it_differs_in(tmp_path: Path) -> None:
+    paths = [
+        run(tmp_path / "a", 0, [1]),
+        run(tmp_path / "b", 0, [2], **options(plan="actor*2 | learner")),
+        run(tmp_path / "c", 0, [3], **options(plan="actor*2 | learner", lag=1)),
+        run(tmp_path / "d", 0, [4], config={"clip": 0.1, "rollout": 64}),
+        run(tmp_path / "e", 0, [5], algorithm="dqn", config={"batch": 64}),
+    ]
+    (groups,) = rondel.compare(paths).tasks.values()
+    assert [group.label for group in groups] == [
+        "ppo, all, clip 0.2",
+        "ppo, actor*2 | learner, lag 0",
+        "ppo, actor*2 | learner, lag 1",
+        "ppo, all, clip 0.1",
+        "dqn",
+    ]
+
+
+def test_worlds_that_play_the_same_game_are_one_task(tmp_path: Path) -> None:
+    run(tmp_path / "a", 0, [1])
+    run(tmp_path / "b", 0, [2], env="gymnasium:CartPole-v1")
+    run(tmp_path / "c", 0, [2], env="jax:Pendulum-v1")
+    tasks = rondel.compare(tmp_path).tasks
+    assert {task: [g.label for g in groups] for task, groups in tasks.items()} == {
+        "CartPole-v1": ["ppo, jax:CartPole-v1", "ppo, gymnasium:CartPole-v1"],
+        "Pendulum-v1": ["ppo"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("theirs", "verdict"),
+    [
+        ([50, 51, 52], "**ppo** is ahead: its interval lies above all others."),
+        ([50, 51, 105], "No winner: the intervals overlap."),
+        ([50, 51], "Too few seeds to name a winner: 3 or more each would do, and dqn has fewer."),
+    ],
+)
+def test_a_winner_is_named_where_the_intervals_allow_it(
+    tmp_path: Path, theirs: list[float], verdict: str
+) -> None:
+    for seed, value in enumerate([100, 101, 102]):
+        run(tmp_path / f"ppo{seed}", seed, [value])
+    for seed, value in enumerate(theirs):
+        run(tmp_path / f"dqn{seed}", seed, [value], algorithm="dqn")
+    compared = rondel.compare(tmp_path)
+    assert compared.verdict("CartPole-v1") == verdict
+    assert str(compared).endswith(verdict)
+    assert "| ppo | 3 | 101 |" in str(compared)
+
+
+def test_the_interquartile_mean_leaves_a_quarter_out_at_each_end() -> None:
+    # of 8 the two lowest and the two highest go: (3 + 4 + 5 + 6) / 4; of 3 none goes
+    assert interquartile_mean(np.array([1.0, 2, 3, 4, 5, 6, 7, 1_000])) == 4.5
+    assert interquartile_mean(np.array([1.0, 2, 6])) == 3.0
+
+
+def test_an_interval_covers_the_truth_about_as_often_as_it_says() -> None:
+    # 20 seeds of a normal number around 0, 300 times: a percentile bootstrap of 20 covers a little
+    # less than 95 %; the count of 300 has a deviation of 4
+    places = np.random.default_rng(1).normal(size=(300, 20))
+    _, low, high = interval(places, iqm=False)
+    covered = int(((low <= 0) & (high >= 0)).sum())
+    assert 300 * 0.88 < covered < 300 * 0.98
+
+
+def test_a_picture_of_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for seed in range(3):
+        run(tmp_path / "runs" / f"a{seed}", seed, [None, 1 + seed, 10, 20])
+        run(tmp_path / "runs" / f"b{seed}", seed, [5], env="jax:Pendulum-v1")
+    out = tmp_path / "all.png"
+    cli.main(["plot", str(tmp_path / "runs"), "--out", str(out)])
+    assert capsys.readouterr().out.strip() == str(out)
+    assert out.read_bytes().startswith(b"\x89PNG")
+    assert not list(tmp_path.glob(".*"))
+    cli.main(["compare", str(tmp_path / "runs"), "--iqm"])
+    assert "CartPole-v1, interquartile mean over seeds" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (lambda folder: folder.rename(folder.parent / "gone"), "no such folder"),
+        (lambda folder: (folder / "config.json").unlink(), "holds no run"),
+        (lambda folder: (folder / "config.json").write_text("[1]"), "does not describe a run"),
+        (lambda folder: (folder / "config.json").write_text('{"env": 1}'), "does not describe"),
+        (lambda folder: (folder / "metrics.jsonl").write_text(""), "no episode that ended yet"),
+        (lambda folder: run(folder.parent / "twin", 0, [1]), "same run with the same seed"),
+    ],
+)
+def test_what_is_no_run_gets_a_sentence(tmp_path: Path, spoil: Any, sentence: str) -> None:
+    folder = run(tmp_path / "runs" / "a", 0, [1])
+    spoil(folder)
+    paths = [folder, folder.parent / "twin"] if (folder.parent / "twin").exists() else [folder]
+    with pytest.raises(RondelError, match=sentence):
+        rondel.compare(paths)
+
+
+def test_nothing_and_nowhere(tmp_path: Path) -> None:
+    with pytest.raises(RondelError, match="name the folders"):
+        rondel.compare([])
+    folder = run(tmp_path / "a", 0, [1])
+    with pytest.raises(RondelError, match="steps, seconds, both"):
+        rondel.plot(folder, tmp_path / "a.png", against="moon")
+    with pytest.raises(RondelError, match="Writing the picture"):
+        rondel.plot(folder, tmp_path / "nowhere" / "a.png")

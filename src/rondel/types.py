@@ -137,11 +137,6 @@ def _nothing(lane: Array) -> Tree:
     return ()
 
 
-def _unchanged(weights: Tree, carry: Tree, keys: Array, lane: Array) -> Tree:
-    del weights, keys, lane
-    return carry
-
-
 class Algorithm(NamedTuple):
     """What the stages compute. It knows nothing of processes, devices, files or time."""
 
@@ -155,8 +150,8 @@ class Algorithm(NamedTuple):
     gradient: Callable[[Tree, Tree, Array], tuple[Tree, Array, Tree, dict[str, Array]]]
     # (state, grads) -> state
     update: Callable[[Tree, Tree], Tree]
-    # (weights, carry, obs [b, ...], keys [b], explore) -> (action, carry, extras)
-    act: Callable[[Tree, Tree, Tree, Array, bool], tuple[Array, Tree, Tree]]
+    # (weights, carry, obs [b, ...], keys [b], explore[, own]) -> (action, carry, extras)
+    act: Callable[..., tuple[Array, Tree, Tree]]
     # (weights, trajectory) -> (items [b, ...], summary [b, ...]): where the policy runs
     prepare: Callable[[Tree, Trajectory], tuple[Tree, Tree]]
     memory: Memory
@@ -165,9 +160,11 @@ class Algorithm(NamedTuple):
     absorb: Callable[[Tree, Tree], Tree] = _same_state
     # (lane [b]) -> carry [b, ...]: what a lane remembers within an episode
     carry: Callable[[Array], Tree] = _nothing
-    # (weights, carry, keys [b], lane [b]) -> carry: at each round's start
-    start: Callable[[Tree, Tree, Array, Array], Tree] = _unchanged
+    # (weights, key, lane [b]) -> own [b, ...]: what a lane has of its own for a round, made at the
+    # round's start and handed to `act`; outside of rounds `act` is called without it
+    start: Callable[[Tree, Array, Array], Tree] | None = None
     overlap: int = 0  # O
+    fresh: bool = False  # every round starts new episodes; those that have not ended are left
     max_lag: int | None = 0  # how old the weights may be that acted; None: any
 
 

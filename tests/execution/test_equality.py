@@ -13,13 +13,11 @@ import pytest
 
 from execution import toy
 from marks import few_of
-from rondel.algorithms import dqn, ppo
+from rondel.algorithms import dqn, es, ppo
 from rondel.algorithms.wrappers import with_observation_normalisation, with_reward_scaling
 from rondel.envs import make
-from rondel.execution.keys import key_of, per_lane
 from rondel.execution.loop import Limits, rounds
 from rondel.execution.ring import Ring
-from rondel.execution.seeds import Purpose
 from rondel.execution.task import Task
 from rondel.plan import STAGES, Piece, Plan, parse
 
@@ -51,9 +49,14 @@ def ranked_dqn() -> Any:
     return dqn.make(config, SPEC)
 
 
+def standardised_es() -> Any:
+    return es.make(es.Config(rollout=40, hidden=(16,), top=6, standardise=True), SPEC)
+
+
 ALGORITHMS = {
     "ppo": wrapped_ppo,
     "dqn": ranked_dqn,
+    "es": standardised_es,
     "toy": lambda: toy.make(None, SPEC),
 }
 
@@ -195,8 +198,7 @@ def test_one_block_of_lanes_equals_too() -> None:
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_host_loop_equals_the_fused_ring(name: str) -> None:
     expected = reference(name)
-    keys = per_lane(key_of(SEED, Purpose.ENV), np.arange(LANES))
-    ring = Ring(task(name, toy.host_twin(ENV, keys)))
+    ring = Ring(task(name, toy.host_twin(ENV, SEED)))
     assert not ring.fused
     assert_equal(run(ring), expected)
 

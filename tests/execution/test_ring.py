@@ -9,14 +9,11 @@ import numpy as np
 import pytest
 
 from execution import toy
-from execution.test_equality import ENV, LANES, SEED, assert_equal, run, task
+from execution.test_equality import ENV, SEED, assert_equal, run, task
 from rondel.errors import RondelError
-from rondel.execution.keys import key_of, per_lane
 from rondel.execution.loop import Limits, NotFinite, met, next_pace, rounds
 from rondel.execution.ring import Ring
-from rondel.execution.seeds import Purpose
 from rondel.plan import parse
-from rondel.types import HostWorld
 
 
 def test_the_pace_follows_the_clock_within_bounds() -> None:
@@ -48,10 +45,9 @@ class Reusing(toy.HostTwin):
 
 
 def test_a_host_environment_may_reuse_its_arrays() -> None:
-    keys = per_lane(key_of(SEED, Purpose.ENV), np.arange(LANES))
-    fresh = run(Ring(task("dqn", toy.host_twin(ENV, keys))), steps=600)
-    world = HostWorld(ENV.spec, lambda b, first: Reusing(ENV, keys[first : first + b]))
-    assert_equal(run(Ring(task("dqn", world)), steps=600), fresh)
+    new = run(Ring(task("dqn", toy.host_twin(ENV, SEED))), steps=600)
+    reusing = run(Ring(task("dqn", toy.host_twin(ENV, SEED, Reusing))), steps=600)
+    assert_equal(reusing, new)
 
 
 def test_no_report_of_a_call_that_ends_in_nan_is_seen() -> None:

@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from rondel import ops
+from rondel.execution.keys import key_of, per_lane
+from rondel.execution.seeds import Purpose
 from rondel.memory.replay import Transitions, prioritised
 from rondel.types import Algorithm, EnvSpec, HostWorld, Step, Trajectory
 
@@ -37,17 +39,17 @@ def make(config: None, spec: EnvSpec) -> Algorithm:
         }
         return State(params, params, jnp.zeros(features), jnp.float32(0))
 
-    def act(weights: Any, carry: Any, obs: Any, keys: Any, explore: bool) -> Any:
+    def act(weights: Any, carry: Any, obs: Any, keys: Any, explore: bool, own: Any = 0.0) -> Any:
         params, mean = weights
-        h, q = net(params, carry["h"], obs - jnp.broadcast_to(mean, obs.shape))
+        h, q = net(params, carry["h"] + own, obs - jnp.broadcast_to(mean, obs.shape))
         u = ops.random.uniform(keys, 2)
         greedy = q.argmax(-1).astype(jnp.int32)
         other = (u[:, 1] > 0.5).astype(jnp.int32)
         action = jnp.where(u[:, 0] < carry["epsilon"], other, greedy) if explore else greedy
         return action, {**carry, "h": h}, {"q": q.max(-1)}
 
-    def start(weights: Any, carry: Any, keys: Any, lane: Any) -> Any:
-        return {**carry, "h": carry["h"] + 0.01 * ops.random.normal(keys, width)}
+    def start(weights: Any, key: Any, lane: Any) -> Any:
+        return 0.01 * ops.random.normal(ops.random.fold(key[None], lane), width)
 
     def prepare(weights: Any, tr: Trajectory) -> Any:
         reward, discount, offset, valid = ops.n_step(
@@ -111,11 +113,14 @@ def make(config: None, spec: EnvSpec) -> Algorithm:
 class HostTwin:
     """A traceable environment behind the host protocol: NumPy in, NumPy out."""
 
-    def __init__(self, env: Any, keys: Any) -> None:
-        self._init, self._step, self._keys = jax.jit(env.init), jax.jit(env.step), keys
+    def __init__(self, env: Any, seed: int, lane: Any) -> None:
+        self._init, self._step = jax.jit(env.init), jax.jit(env.step)
+        self._seed, self._lane, self._resets = seed, lane, 0
 
     def reset(self, seeds: Any) -> Step:
-        self._state, step = self._init(self._keys)
+        again = max(0, self._resets - 1)  # a run's start and its round 0 are the same
+        self._resets += 1
+        self._state, step = self._init(per_lane(key_of(self._seed, Purpose.ENV, again), self._lane))
         return jax.tree.map(np.asarray, step)
 
     def step(self, action: Any) -> Step:
@@ -126,6 +131,6 @@ class HostTwin:
         pass
 
 
-def host_twin(env: Any, keys: Any) -> HostWorld:
-    """The same environment, met as a stranger: it starts from `keys` whatever the seeds."""
-    return HostWorld(env.spec, lambda b, first: HostTwin(env, keys[first : first + b]))
+def host_twin(env: Any, seed: int, kind: type[HostTwin] = HostTwin) -> HostWorld:
+    """The same environment, met as a stranger: it starts as in a run of `seed`."""
+    return HostWorld(env.spec, lambda b, first: kind(env, seed, np.arange(first, first + b)))

@@ -79,3 +79,11 @@ def test_the_gradient_of_a_mean_in_chunks_is_that_of_all_rows(n):
     expected, expected_metrics = jax.grad(mean_loss, has_aux=True)(params, rows)
     np.testing.assert_allclose(grads["w"], expected["w"], rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(metrics["square"], expected_metrics["square"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("n", [1, 4, 13])
+def test_a_sum_in_chunks_is_that_of_all_rows(n):
+    rows = {"x": np.arange(2.0 * n, dtype=np.float32).reshape(n, 2), "w": np.ones(n, np.float32)}
+    apply = lambda scale, rows: scale * (rows["w"] @ rows["x"])  # noqa: E731
+    total = jax.jit(ops.chunked_sum(apply, 4))(3.0, rows)
+    np.testing.assert_allclose(total, 3.0 * rows["x"].sum(0))

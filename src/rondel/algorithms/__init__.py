@@ -25,6 +25,8 @@ TABLE = {
     "a3c": "rondel.algorithms.a3c",
     "impala": "rondel.algorithms.impala",
     "appo": "rondel.algorithms.appo",
+    "es": "rondel.algorithms.es",
+    "ars": "rondel.algorithms.ars",
 }
 
 

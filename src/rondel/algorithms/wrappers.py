@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -53,9 +54,9 @@ def with_observation_normalisation(
             acted=state.moments,
         )
 
-    def act(weights: Tree, carry: Tree, obs: Tree, keys: Array, explore: bool) -> Tree:
+    def act(weights: Tree, carry: Tree, obs: Tree, *rest: Tree) -> Tree:
         inner, moments = weights
-        return algorithm.act(inner, carry, see(moments, obs), keys, explore)
+        return algorithm.act(inner, carry, see(moments, obs), *rest)
 
     def prepare(weights: Tree, tr: Trajectory) -> tuple[Tree, tuple[Tree, Moments]]:
         inner, moments = weights
@@ -81,7 +82,7 @@ def with_observation_normalisation(
         update=lambda state, grads: state._replace(inner=algorithm.update(state.inner, grads)),
         act=act,
         prepare=prepare,
-        start=lambda weights, *rest: algorithm.start(weights[0], *rest),
+        start=_start_of(algorithm),
     )
 
 
@@ -94,11 +95,11 @@ def with_reward_scaling(
         return Scaled(algorithm.init(key), statistics.no_returns(lanes))
 
     def absorb(state: Scaled, summary: Tree) -> Scaled:
-        inner, returns = summary
-        return Scaled(
-            algorithm.absorb(state.inner, inner),
-            statistics.absorb_returns(state.returns, returns),
-        )
+        inner, summed = summary
+        returns = statistics.absorb_returns(state.returns, summed)
+        if algorithm.fresh:  # no episode goes on from here
+            returns = returns._replace(running=jnp.zeros_like(returns.running))
+        return Scaled(algorithm.absorb(state.inner, inner), returns)
 
     def prepare(weights: Tree, tr: Trajectory) -> tuple[Tree, Tree]:
         inner, scale = weights
@@ -117,8 +118,14 @@ def with_reward_scaling(
         update=lambda state, grads: state._replace(inner=algorithm.update(state.inner, grads)),
         act=lambda weights, *rest: algorithm.act(weights[0], *rest),
         prepare=prepare,
-        start=lambda weights, *rest: algorithm.start(weights[0], *rest),
+        start=_start_of(algorithm),
     )
+
+
+def _start_of(algorithm: Algorithm) -> Callable[[Tree, Array, Array], Tree] | None:
+    """The same with the weights inside of a pair."""
+    start = algorithm.start
+    return None if start is None else lambda weights, *rest: start(weights[0], *rest)
 
 
 def _observations_of(record: Tree) -> list[str]:

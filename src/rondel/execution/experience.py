@@ -14,7 +14,7 @@ from jax import lax
 
 from rondel.execution.keys import key_of, per_lane, per_step_and_lane
 from rondel.execution.seeds import Purpose
-from rondel.execution.task import Task, blocked, keeps_state, time_major
+from rondel.execution.task import Task, blocked, boundary, keeps_state, time_major
 from rondel.spaces import zeros
 from rondel.types import Algorithm, Array, Env, Step, Trajectory, Tree
 
@@ -65,14 +65,15 @@ def act(
     first: Array,
     keys: Array,
     lane: Array,
+    own: tuple[Tree, ...] = (),
     explore: bool = True,
 ) -> tuple[Array, Tree, Tree, Tree]:
     """One action per lane -> (action, next carry, extras, carry as it was before acting).
 
-    An episode begins with a new carry: `first` says where.
+    An episode begins with a new carry: `first` says where. `own` is what `begin` gave.
     """
     carry = where_lane(first, algorithm.carry(lane), carry)
-    action, after, extras = algorithm.act(weights, carry, obs, keys, explore)
+    action, after, extras = algorithm.act(weights, carry, obs, keys, explore, *own)
     return action, after, extras, carry
 
 
@@ -90,10 +91,19 @@ def act_keys(task: Task, seed: Array, round: Array, lane: Array) -> Array:
     return per_step_and_lane(key_of(seed, Purpose.ACT, round), task.algorithm.rollout, lane)
 
 
-def begin(task: Task, seed: Array, weights: Tree, carry: Tree, round: Array, lane: Array) -> Tree:
-    """The carry at a round's start."""
-    keys = per_lane(key_of(seed, Purpose.START, round), lane)
-    return task.algorithm.start(weights, carry, keys, lane)
+def begin(
+    task: Task, seed: int | Array, weights: Tree, round: int | Array, lane: Array
+) -> tuple[Tree, ...]:
+    """What lanes have of their own for a round: one tree [b, ...], or none."""
+    start = task.algorithm.start
+    if start is None:
+        return ()
+
+    def one_block(shared: tuple[Tree, Array], lane: Array) -> tuple[Tree, ...]:
+        return (start(*shared, lane),)
+
+    key = key_of(seed, Purpose.START, round)
+    return blocked(one_block, task.block)((weights, key), lane)
 
 
 def row_of(before: Step, action: Array, extras: Tree, carry: Tree, after: Step) -> Row:
@@ -122,6 +132,8 @@ def finish(
 ) -> tuple[Tree, Tree, Row]:
     """A block's rows [T, G] as (items [G, ...], summary [G, ...], next tail [G, O, ...])."""
     overlap = task.algorithm.overlap
+    if task.algorithm.fresh:  # what came before does not lead to what the round began with
+        tail = tail._replace(valid=jnp.zeros_like(tail.valid))
     rows = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), time_major(tail), rows)
 
     def ends_with(xs: Array, x: Array) -> Array:
@@ -144,6 +156,7 @@ _FIELDS = ("action", "reward", "terminated", "truncated", "valid", "extras")
 
 def row_like(task: Task, lane: Array) -> Row:
     """Shapes and types of the row that a step leaves behind."""
+    task = task._replace(block=lane.shape[0])
 
     def one_row(weights: Tree, step: Step, lane: Array) -> Row:
         action, _, extras, carry = act(
@@ -154,6 +167,7 @@ def row_like(task: Task, lane: Array) -> Row:
             step.first,
             per_lane(key_of(0, Purpose.ACT), lane),
             lane,
+            begin(task, 0, weights, 0, lane),
         )
         return row_of(step, action, extras, carry, step)
 
@@ -230,19 +244,21 @@ def roll(
 
     def play(weights: Tree, env_state: Tree, step: Step, lanes: Lanes, lane: Array) -> Tree:
         keys = act_key_data(task, seed, round, lane)
+        own = boundary(begin(task, seed, weights, round, lane))
+        if task.algorithm.fresh:
+            env_state, step = boundary(first_steps(task, seed, lane, round))
 
         def one_step(state: Tree, t: Array) -> Tree:
             env_state, step, carry = state
             action, after, extras, carry = act_at(
-                task, weights, carry, step.obs, step.first, keys, t, lane
+                task, weights, carry, step.obs, step.first, keys, t, lane, own
             )
             env_state, next_step = env_step(env_state, action)
             row = row_of(step, action, extras, carry, next_step)
             return (env_state, next_step, after), (row, outcome_of(next_step))
 
-        carry = begin(task, seed, weights, lanes.carry, round, lane)
         (env_state, step, carry), (rows, outcome) = lax.scan(
-            one_step, (env_state, step, carry), jnp.arange(task.algorithm.rollout)
+            one_step, (env_state, step, lanes.carry), jnp.arange(task.algorithm.rollout)
         )
         items, summary, tail = finish_blocks(task, weights, lanes.tail, rows, step, lane)
         return env_state, step, Lanes(carry, tail), Produced(items, summary, time_major(outcome))
@@ -276,30 +292,28 @@ def act_at(
     keys: Array,
     t: Array,
     lane: Array,
+    own: tuple[Tree, ...],
 ) -> tuple[Array, Tree, Tree, Tree]:
     """`act` in step t of a round for any number of lanes, block by block; keys [T, b, 2]."""
 
     def one_block(weights: Tree, *per_lane: Tree) -> Tree:
-        carry, obs, first, keys, lane = per_lane
+        carry, obs, first, keys, lane, own = per_lane
         keys = jax.random.wrap_key_data(keys, impl="threefry2x32")
-        return act(task.algorithm, weights, carry, obs, first, keys, lane)
+        return act(task.algorithm, weights, carry, obs, first, keys, lane, own)
 
-    return blocked(one_block, task.block)(weights, carry, obs, first, keys[t], lane)
+    return blocked(one_block, task.block)(weights, carry, obs, first, keys[t], lane, own)
 
 
 def first_step(task: Task, seed: Any, lane: Any, again: int = 0) -> tuple[Tree, Step]:
-    """Start the lanes of a traceable environment.
-
-    Those outside of JAX begin other episodes for each number `again`; what can be kept goes on
-    instead, and begins but once.
-    """
-    init = task.env.init  # type: ignore[union-attr]
+    """Start the lanes of a traceable environment: other episodes for each number `again`."""
     if not keeps_state(task.env):
+        init = task.env.init  # type: ignore[union-attr]
         return init(per_lane(key_of(seed, Purpose.ENV, again), lane))
-    return jax.jit(partial(_first_step, task))(seed, lane)
+    return jax.jit(partial(first_steps, task))(seed, lane, again)
 
 
-def _first_step(task: Task, seed: Array, lane: Array) -> tuple[Tree, Step]:
-    keys = per_lane(key_of(seed, Purpose.ENV), lane)
+def first_steps(task: Task, seed: Array, lane: Array, again: int | Array) -> tuple[Tree, Step]:
+    """The same inside of a program, of lanes that can be there."""
+    keys = per_lane(key_of(seed, Purpose.ENV, again), lane)
     init = task.env.init  # type: ignore[union-attr]
     return blocked(lambda _, keys: init(keys), task.block)((), keys)

@@ -113,15 +113,18 @@ class Fragment:
     # env and policy
 
     def begin(self, again: int = 0) -> None:
-        """Begin an episode in every lane; host lanes begin others for each number `again`."""
+        """Begin an episode in every lane, others for each number `again`."""
         if self.links:
-            for phase in self.phases:
-                for group in phase:
-                    self.links[group.env].reset(group.first_lane, again)
-            self.step = joined([self._take(phase) for phase in self.phases])
+            self._reset(again)
         else:
             self._free_lanes()
             self.env, self.step = experience.first_step(self.task, self.seed, self.lane, again)
+
+    def _reset(self, again: int) -> None:
+        for phase in self.phases:
+            for group in phase:
+                self.links[group.env].reset(group.first_lane, again)
+        self.step = joined([self._take(phase) for phase in self.phases])
 
     def produce(self, weights: Tree, round: int) -> tuple[Tree, Tree, Tree]:
         """A round's experience with these weights: (items, summary, outcome)."""
@@ -139,9 +142,11 @@ class Fragment:
     def _produce_by_links(self, weights: Tree, round: int) -> tuple[Tree, Tree, Tree]:
         """While the environments of one phase step, the policy acts for the other."""
         weights = jax.device_put(weights)  # once, not in every step
-        begun = self._begin(self.seed, weights, self.lanes.carry, round, self.lane)
+        if self.task.algorithm.fresh:
+            self._reset(round)
+        own = self._begin(self.seed, weights, round, self.lane)
         keys = self._keys(self.seed, round, self.lane)
-        halves = [_Half(phase, self, begun, keys) for phase in self.phases]
+        halves = [_Half(phase, self, own, keys) for phase in self.phases]
         for t in range(self.task.algorithm.rollout):
             for half in halves:
                 half.act(weights, t)
@@ -331,18 +336,16 @@ class Fragment:
 class _Half:
     """A phase of a round: some lanes, and what they have been through so far."""
 
-    def __init__(
-        self, phase: tuple[Group, ...], fragment: Fragment, carry: Tree, keys: Any
-    ) -> None:
+    def __init__(self, phase: tuple[Group, ...], fragment: Fragment, own: Tree, keys: Any) -> None:
         self.phase, self.fragment = phase, fragment
         begin = phase[0].first_lane - int(fragment.lane[0])
         here = slice(begin, begin + sum(group.lanes for group in phase))
         whole = here == slice(0, len(fragment.lane))
         self.lane = jax.device_put(fragment.lane[here])
         self.keys = keys if whole else keys[:, here]
-        self.carry, step = (
+        self.carry, self.own, step = (
             tree if whole else jax.tree.map(lambda x: x[here], tree)
-            for tree in (carry, fragment.step)
+            for tree in (fragment.lanes.carry, own, fragment.step)
         )
         self.steps: list[Step] = [step]
         self.acts: list[Tree] = []  # (action, extras, carry before acting) after each step
@@ -352,7 +355,7 @@ class _Half:
         self.see()
         step = self.steps[-1]
         action, after, extras, carry = self.fragment._act(
-            weights, self.carry, step.obs, step.first, self.keys, t, self.lane
+            weights, self.carry, step.obs, step.first, self.keys, t, self.lane, self.own
         )
         self.fragment._ask(self.phase, np.asarray(action))
         self.acts.append((action, extras, carry))

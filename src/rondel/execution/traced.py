@@ -30,6 +30,8 @@ class TracedLanes:
         step: Any = self._env.step
         in_blocks = partial(blocked(lambda _, *at: step(*at), task.block), ())
         self._step = jax.jit(in_blocks if self._env.pure else step)
+        init = partial(experience.first_steps, task)
+        self._begin = jax.jit(init) if self._env.pure else partial(experience.first_step, task)
         try:
             for first_lane in self._groups:
                 self.reset(first_lane, 0)
@@ -38,10 +40,10 @@ class TracedLanes:
             raise
 
     def reset(self, first_lane: int, again: int) -> Step:
-        """The first step of a group; an environment that can be kept begins but once."""
+        """New episodes in every lane of a group, others for each number `again`."""
         self._free(first_lane)
         lane = np.arange(first_lane, first_lane + self._groups[first_lane].lanes, dtype=np.int32)
-        self._states[first_lane], step = experience.first_step(self._task, self._seed, lane, again)
+        self._states[first_lane], step = self._begin(self._seed, lane, again)
         return step
 
     def step(self, first_lane: int, action: Any) -> Step:

@@ -1,7 +1,7 @@
 """Pure maths on arrays."""
 
 from rondel.ops import random
-from rondel.ops.chunks import chunked, mean_grad
+from rondel.ops.chunks import chunked, chunked_sum, mean_grad
 from rondel.ops.masks import masked_mean, standardise
 from rondel.ops.returns import VTrace, gae, n_step, to_the_end, vtrace
 from rondel.ops.unroll import unroll
@@ -9,6 +9,7 @@ from rondel.ops.unroll import unroll
 __all__ = [
     "VTrace",
     "chunked",
+    "chunked_sum",
     "gae",
     "masked_mean",
     "mean_grad",

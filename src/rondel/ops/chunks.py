@@ -2,7 +2,8 @@
 
 `chunked` is for a network: its outputs are made chunk by chunk, and the loss, which sees them all,
 can be anything. `mean_grad` is for a loss that is a mean over rows: quicker for convolutions, since
-what a chunk's gradient needs is still in the cache (benchmarks/conv.md).
+what a chunk's gradient needs is still in the cache (benchmarks/conv.md). `chunked_sum` is for what
+would not fit into memory all at once.
 """
 
 from __future__ import annotations
@@ -33,6 +34,30 @@ def chunked(apply: Callable[[Tree, Tree], Tree], size: int) -> Callable[[Tree, T
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:n], out)
 
     return apply_in_chunks
+
+
+def chunked_sum(apply: Callable[[Tree, Tree], Tree], size: int) -> Callable[[Tree, Tree], Tree]:
+    """`apply(params, rows [n, ...])`, a sum over rows, for at most `size` at a time, in a loop.
+
+    Rows of zeros fill the last chunk up: of these `apply` must give 0.
+
+    >>> total = chunked_sum(lambda _, rows: rows.sum(0), 32)((), rows)
+    """
+
+    def sum_in_chunks(params: Tree, rows: Tree) -> Tree:
+        n = jax.tree.leaves(rows)[0].shape[0]
+        if n <= size:
+            return apply(params, rows)
+
+        def add(total: Tree, some: Tree) -> tuple[Tree, None]:
+            return jax.tree.map(jnp.add, total, apply(params, some)), None
+
+        chunks = _split(rows, n, size)
+        like = jax.eval_shape(apply, params, jax.tree.map(lambda x: x[0], chunks))
+        nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like)
+        return jax.lax.scan(add, nothing, chunks)[0]
+
+    return sum_in_chunks
 
 
 def mean_grad(

@@ -333,7 +333,8 @@ def _handovers(
         ]
         steps, lanes = len(every) * algorithm.rollout, every[0].lanes
         row = experience.row_like(task, _lane_like(lanes))
-        yield _handover("env", "policy", "step", experience.step_like(task, lanes), steps)
+        seen = steps + len(every) * algorithm.fresh  # a new episode's first step is no answer
+        yield _handover("env", "policy", "step", experience.step_like(task, lanes), seen)
         yield _handover("policy", "env", "action", row.action, steps)
 
     to_update = actors if policy != update else policy.copies - 1

@@ -183,6 +183,11 @@ def _check_plan(task: Task, plan: Plan, options: Options, name: str) -> None:
             "scale_rewards follows the return of every lane from round to round, and a free run "
             "takes lanes as they come: leave one of the two out."
         )
+    if task.algorithm.fresh and isinstance(task.env, Env) and not task.env.pure:
+        raise RondelError(
+            f"{name} starts new episodes in every round, and the lanes of {task.env.spec.id} can't "
+            f"be started inside of a program: envpool:{bare_id(task.env.spec.id)} would work."
+        )
     plans.check(
         plan,
         lanes=task.lanes,

@@ -1,0 +1,37 @@
+"""Augmented random search: evolution strategies with linear policies and plain steps.
+
+Mania et al., Simple random search provides a competitive approach to reinforcement learning, arXiv
+1803.07055. All of it is in `es`; these are the paper's choices. V2 looks at standardised
+observations, V1 does not; V1-t and V2-t have `top` (the paper's b) below the number of pairs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rondel.algorithms import es
+
+FAMILY = es.FAMILY
+ACTIONS = es.ACTIONS
+PAPER = "Simple random search provides a competitive approach to RL, arXiv 1803.07055"
+RECURRENT = es.RECURRENT
+HOME = es.HOME
+MAX_LAG = es.MAX_LAG
+LANES = 16  # unless the run says otherwise
+
+make = es.make
+
+
+@dataclass(frozen=True)
+class Config(es.Config):
+    """What can be set."""
+
+    rollout: int = 1000  # steps that each lane takes in a round: the most of an episode that counts
+    sigma: float = 0.03  # deviation of the noise on the parameters, the paper's ν
+    learning_rate: float = 0.02  # step size
+    optimiser: str = "sgd"  # what makes steps of gradients: adam, sgd
+    momentum: float = 0.0  # of sgd
+    weight_decay: float = 0.0  # pull of the parameters towards 0, as a part of the gradient
+    shaping: str = "returns"  # what a return counts: its centred rank, or itself over the deviation
+    standardise: bool = True  # observations by their running mean and deviation: V2; else V1
+    hidden: tuple[int, ...] = ()  # widths of the hidden layers: none is a linear policy

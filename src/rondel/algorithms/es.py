@@ -1,0 +1,257 @@
+"""Evolution strategies.
+
+Salimans et al., Evolution Strategies as a Scalable Alternative to Reinforcement Learning, arXiv
+1703.03864. In a round each lane acts with parameters of its own, θ + σε; the lanes of a pair, 2i
+and 2i + 1, have the same ε with opposite signs. The learner makes ε again from the same key: a lane
+hands over nothing but that key and its return, however large the network is. n pairs are rows
+[n, 2, ...]; P is the number of parameters. `ars` is the same with other defaults.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.flatten_util import ravel_pytree
+
+from rondel import nets, ops
+from rondel.algorithms.wrappers import with_observation_normalisation
+from rondel.errors import RondelError, at_least, from_zero_to_one
+from rondel.memory.newest import newest
+from rondel.ops import distributions
+from rondel.ops.distributions import Distribution
+from rondel.spaces import Box
+from rondel.types import Algorithm, Array, EnvSpec, Network, Trajectory, Tree
+
+FAMILY = "evolution"
+ACTIONS = "discrete, continuous"
+PAPER = "Evolution Strategies as a Scalable Alternative to RL, arXiv 1703.03864"
+RECURRENT = False  # can it remember an episode?
+HOME = "actor*8 | learner"  # the plan that suits it
+MAX_LAG = 0
+LANES = 64  # unless the run says otherwise
+
+_AT_ONCE = 2**20  # numbers of noise that the learner holds at a time
+_SHAPES = ("ranks", "returns")
+_OPTIMISERS = ("adam", "sgd")
+
+
+@dataclass(frozen=True)
+class Config:
+    """What can be set."""
+
+    rollout: int = 500  # steps that each lane takes in a round: the most of an episode that counts
+    sigma: float = 0.05  # deviation of the noise on the parameters
+    learning_rate: float = 0.02  # step size
+    optimiser: str = "adam"  # what makes steps of gradients: adam, sgd
+    momentum: float = 0.9  # of sgd
+    weight_decay: float = 0.005  # pull of the parameters towards 0, as a part of the gradient
+    shaping: str = "ranks"  # what a return counts: its centred rank, or itself over the deviation
+    top: int | None = None  # pairs that count, those with the best returns; None: all
+    standardise: bool = False  # observations by their running mean and deviation
+    hidden: tuple[int, ...] = (64, 64)  # widths of the hidden layers
+    network: str = "auto"  # auto, mlp, nature, impala, minatar, or your own as module:function
+
+    def __post_init__(self) -> None:
+        at_least(1, rollout=self.rollout, top=self.top, hidden=min(self.hidden, default=1))
+        at_least(1e-8, sigma=self.sigma)
+        at_least(0, learning_rate=self.learning_rate, weight_decay=self.weight_decay)
+        from_zero_to_one(momentum=self.momentum)
+        _one_of(_SHAPES, shaping=self.shaping)
+        _one_of(_OPTIMISERS, optimiser=self.optimiser)
+
+
+class State(NamedTuple):
+    params: Tree
+    opt_state: Tree
+
+
+class Own(NamedTuple):
+    """What a lane has of its own for a round [b, ...]."""
+
+    params: Tree  # θ + σε
+    key: Array  # [b, 2] uint32: of ε, the same in both lanes of a pair
+
+
+class Items(NamedTuple):
+    """What a lane hands over [b, ...]; both lanes of a pair are a row of the batch [n, 2, ...]."""
+
+    key: Array  # [b, 2] uint32
+    episode_return: Array  # [b]
+
+
+def noise(key: Array, size: int) -> Array:
+    """ε [b, P] of keys that are plain numbers [b, 2]."""
+    keys = jax.random.wrap_key_data(key, impl=ops.random.IMPLEMENTATION)
+    return ops.random.normal(keys, size)
+
+
+def start(config: Config, params: Tree, key: Array, lane: Array) -> Own:
+    """Parameters for each lane: those of a pair lie on opposite sides of θ."""
+    pair = jax.random.key_data(ops.random.fold(key[None], lane // 2))
+    side = jnp.where(lane % 2 == 0, config.sigma, -config.sigma)
+    theta, unravel = ravel_pytree(params)
+    return Own(jax.vmap(unravel)(theta[None] + side[:, None] * noise(pair, theta.size)), pair)
+
+
+def act(
+    network: Network,
+    dist: Distribution,
+    params: Tree,
+    carry: Tree,
+    obs: Tree,
+    keys: Array,
+    explore: bool,
+    own: Own | None = None,
+) -> Tree:
+    """The best action, by the lane's own parameters in a round and by θ outside of one."""
+    del keys, explore
+
+    def alone(params: Tree, obs: Tree) -> Array:
+        return network.apply(params, jax.tree.map(lambda x: x[None], obs))[0]
+
+    out = network.apply(params, obs) if own is None else jax.vmap(alone)(own.params, obs)
+    action = dist.mode(distributions.masked(out, nets.mask_of(obs)))
+    return action, carry, () if own is None else own.key
+
+
+def episode_return(tr: Trajectory) -> Array:
+    """The mean return of the episodes that ended [b]; where none did, of what the first has got."""
+    reward = jnp.where(tr.valid, tr.reward, 0.0)
+    done = (tr.terminated | tr.truncated) & tr.valid
+    ended = done.sum(0)
+    in_one_that_ends = jnp.cumsum(done[::-1], 0)[::-1] > 0
+    whole = jnp.where(in_one_that_ends, reward, 0.0).sum(0) / jnp.maximum(ended, 1)
+    return jnp.where(ended > 0, whole, reward.sum(0))
+
+
+def prepare(params: Tree, tr: Trajectory) -> tuple[Items, Tree]:
+    del params
+    return Items(tr.extras[0], episode_return(tr)), ()
+
+
+def centred_ranks(x: Array) -> Array:
+    """From -1/2 for the least to 1/2 for the greatest [m]; equals have the mean of their ranks."""
+    ordered = jnp.sort(x)
+    below, upto = (jnp.searchsorted(ordered, x, side=side) for side in ("left", "right"))
+    return (below + upto - 1) / (2.0 * max(x.size - 1, 1)) - 0.5
+
+
+def by_ranks(returns: Array, chosen: Array, sigma: float) -> Array:
+    """What the ε of each pair [n] counts: (u₊ - u₋) / (2nσ), with u the ranks of all returns."""
+    ranks = centred_ranks(returns.reshape(-1)).reshape(returns.shape)
+    difference = jnp.where(chosen, ranks[:, 0] - ranks[:, 1], 0.0)
+    return difference / (2.0 * chosen.sum() * sigma)
+
+
+def by_returns(returns: Array, chosen: Array) -> Array:
+    """The same as ARS has it: (r₊ - r₋) / (b σ_R), with σ_R the deviation of the 2b chosen."""
+    weight = jnp.broadcast_to(chosen[:, None], returns.shape).astype(jnp.float32)
+    weight = weight / weight.sum()
+    deviation = jnp.sqrt(jnp.sum(weight * (returns - jnp.sum(weight * returns)) ** 2))
+    difference = jnp.where(chosen, returns[:, 0] - returns[:, 1], 0.0)
+    return difference / (chosen.sum() * jnp.maximum(deviation, 1e-8))
+
+
+def best_pairs(returns: Array, top: int) -> Array:
+    """Which `top` pairs have the highest of max(r₊, r₋): [n] bool."""
+    _, best = jax.lax.top_k(returns.max(1), top)
+    return jnp.zeros(len(returns), bool).at[best].set(True)
+
+
+def gradient(config: Config, share: float, params: Tree, batch: Items, key: Array) -> Tree:
+    """The weighted sum of all noise, made anew a few pairs at a time; `share` of them count."""
+    del key
+    returns, theta = batch.episode_return, ravel_pytree(params)
+    pairs, size = returns.shape[0], theta[0].size
+    chosen = best_pairs(returns, max(1, round(share * pairs)))
+    if config.shaping == "ranks":
+        weight = by_ranks(returns, chosen, config.sigma)
+    else:
+        weight = by_returns(returns, chosen)
+
+    def some(_: Tree, rows: tuple[Array, Array]) -> Array:
+        key, weight = rows
+        return weight @ noise(key, size)
+
+    ascent = ops.chunked_sum(some, max(1, _AT_ONCE // size))((), (batch.key[:, 0], weight))
+    metrics = {
+        "fitness": returns.mean(),
+        "fitness/best": returns.max(),
+        "fitness/deviation": returns.std(),
+        "grad_norm": jnp.linalg.norm(ascent),
+    }
+    return theta[1](-ascent), jnp.float32(pairs), (), metrics
+
+
+def update(optimiser: optax.GradientTransformation, state: State, grads: Tree) -> State:
+    changes, opt_state = optimiser.update(grads, state.opt_state, state.params)
+    return State(optax.apply_updates(state.params, changes), opt_state)
+
+
+def optimiser_for(config: Config) -> optax.GradientTransformation:
+    scale = optax.scale_by_adam() if config.optimiser == "adam" else optax.trace(config.momentum)
+    decay = optax.add_decayed_weights(config.weight_decay)
+    return optax.chain(decay, scale, optax.scale(-config.learning_rate))
+
+
+def network_for(config: Config, spec: EnvSpec, outputs: int, own: Network | None = None) -> Network:
+    """A perceptron whose last layer begins at 0, where nothing asks for more."""
+    kind = nets.choose(config.network, spec.observation)
+    if own is None and kind == "mlp":
+        return nets.mlp(spec.observation, config.hidden, outputs, last_scale=0.0)
+    return nets.action_values(*nets.torso(kind, spec.observation, config.hidden, own=own), outputs)
+
+
+def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
+    """ES for an environment with discrete or continuous actions.
+
+    `network` is one of the user's own, from observations to features.
+    """
+    if spec.lanes % 2:
+        raise RondelError(
+            f"lanes={spec.lanes} can't work: lanes come in pairs here, so {spec.lanes + 1} would."
+        )
+    dist = distributions.for_space(spec.action)
+    outputs = dist.size // 2 if isinstance(spec.action, Box) else dist.size
+    model = network_for(config, spec, outputs, network)
+    optimiser = optimiser_for(config)
+
+    def init(key: Array) -> State:
+        params = model.init(key)
+        return State(params, optimiser.init(params))
+
+    algorithm = Algorithm(
+        init=init,
+        acting=lambda state: state.params,
+        learning=lambda state: state.params,
+        gradient=partial(gradient, config, _share_of(config.top, spec.lanes // 2)),
+        update=partial(update, optimiser),
+        act=partial(act, model, dist),
+        prepare=prepare,
+        start=partial(start, config),
+        memory=newest(group=2),
+        rollout=config.rollout,
+        fresh=True,
+        max_lag=MAX_LAG,
+    )
+    return with_observation_normalisation(algorithm, spec) if config.standardise else algorithm
+
+
+def _share_of(top: int | None, pairs: int) -> float:
+    if top is not None and top > pairs:
+        raise RondelError(
+            f"top={top} can't work: {2 * pairs} lanes are {pairs} pairs; {pairs} or less would, "
+            f"or {2 * top} lanes."
+        )
+    return 1.0 if top is None else top / pairs
+
+
+def _one_of(known: tuple[str, ...], **fields: str) -> None:
+    for name, value in fields.items():
+        if value not in known:
+            raise RondelError(f"{name}={value!r} is not known: {' or '.join(known)} would be.")

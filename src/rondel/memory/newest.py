@@ -1,0 +1,43 @@
+"""The memory of algorithms that learn from a round as a whole: nothing but the newest one.
+
+Shapes: b lanes; a batch has its rows in the order of the lanes, `group` of them in a row.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+
+from rondel.errors import RondelError
+from rondel.types import Memory
+
+if TYPE_CHECKING:
+    from rondel.types import Array, Tree
+
+
+def newest(group: int = 1) -> Memory:
+    """One draw a round, of all its items [b, ...] as rows [b / group, group, ...]."""
+
+    def init(items_like: Tree, shards: int) -> Tree:
+        lanes = jax.tree.leaves(items_like)[0].shape[0]
+        if lanes % group:
+            raise RondelError(
+                f"{lanes * shards} lanes in {shards} {'copy' if shards == 1 else 'copies'} of "
+                f"memory are no whole groups of {group}: {group * shards} lanes, or a multiple, "
+                "would be."
+            )
+        return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), items_like)
+
+    def draw(memory: Tree, key: Array, j: Array) -> tuple[Tree, Tree]:
+        del key, j
+        return jax.tree.map(lambda x: x.reshape(-1, group, *x.shape[1:]), memory), ()
+
+    return Memory(
+        init=init,
+        add=lambda memory, items, key: items,
+        draw=draw,
+        rank=lambda memory, ticket, feedback: memory,
+        draws=1,
+    )

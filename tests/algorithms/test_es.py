@@ -1,0 +1,193 @@
+"""Evolution strategies and random search: by hand, and on the probes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rondel
+from rondel import ops
+from rondel.algorithms import ars, es
+from rondel.envs import make
+from rondel.errors import RondelError
+from rondel.types import Trajectory
+
+SPEC = make("CartPole-v1").spec._replace(lanes=8)
+ALL = jnp.ones(2, bool)
+
+
+def test_ranks_are_centred_and_equals_share_theirs():
+    # ranks 2, 0, 1 over 2, less a half
+    np.testing.assert_allclose(es.centred_ranks(jnp.array([30.0, 1.0, 2.0])), [0.5, -0.5, 0.0])
+    # the two ones have ranks 1 and 2: (1.5 / 3) - 0.5 = 0
+    np.testing.assert_allclose(es.centred_ranks(jnp.array([1.0, 1, 4, 0])), [0, 0, 0.5, -0.5])
+    np.testing.assert_allclose(es.centred_ranks(jnp.full(4, 500.0)), 0.0)
+
+
+def test_what_a_pair_counts_by_ranks():
+    # u: 3 -> 1/2, 1 -> -1/6, 0 -> -1/2, 2 -> 1/6. (u+ - u-) / (2 * 2 pairs * 0.1) = ±(2/3) / 0.4
+    weights = es.by_ranks(jnp.array([[3.0, 1.0], [0.0, 2.0]]), ALL, 0.1)
+    np.testing.assert_allclose(weights, [5 / 3, -5 / 3], rtol=1e-6)
+
+
+def test_what_a_pair_counts_by_returns():
+    # of 3, 1, 0, 2 the mean is 1.5 and the variance (2.25 + 0.25 + 2.25 + 0.25) / 4 = 1.25
+    returns = jnp.array([[3.0, 1.0], [0.0, 2.0]])
+    expected = np.array([2.0, -2.0]) / (2 * np.sqrt(1.25))
+    np.testing.assert_allclose(es.by_returns(returns, ALL), expected, rtol=1e-6)
+    # the best pair alone: (3 - 1) / (1 * 1), since the deviation of 3 and 1 is 1
+    best = es.best_pairs(returns, 1)
+    assert best.tolist() == [True, False]
+    np.testing.assert_allclose(es.by_returns(returns, best), [2.0, 0.0], rtol=1e-6)
+    np.testing.assert_allclose(es.by_returns(jnp.full((2, 2), 500.0), ALL), 0.0)
+
+
+def test_an_episode_counts_with_its_return():
+    # lane 0: none ends, 1 + 2 + 3 + 4; lane 1: one of 1 + 2, then a reset, then a part of another;
+    # lane 2: two end, of 1 and of 3 + 4, with a reset between
+    reward = jnp.array([[1.0, 1, 1], [2, 2, 0], [3, 0, 3], [4, 9, 4]])
+    valid = jnp.array([[1, 1, 1], [1, 1, 0], [1, 0, 1], [1, 1, 1]], bool)
+    ends = jnp.array([[0, 0, 1], [0, 1, 0], [0, 0, 0], [0, 0, 1]], bool)
+    nothing = jnp.zeros_like(ends)
+    tr = Trajectory((), (), (), reward, ends, nothing, valid, (), (), jnp.arange(3))
+    np.testing.assert_allclose(es.episode_return(tr), [10.0, 3.0, 4.0])
+    late = tr._replace(terminated=nothing, truncated=ends)
+    np.testing.assert_allclose(es.episode_return(late), [10.0, 3.0, 4.0])
+
+
+def begun(config, lanes, seed=3, first=0):
+    algorithm = es.make(config, SPEC)
+    params = algorithm.init(jax.random.key(0)).params
+    lane = jnp.arange(first, first + lanes, dtype=jnp.int32)
+    return algorithm, params, algorithm.start(params, ops.random.key(seed), lane)
+
+
+def flat(tree, lanes):
+    return np.concatenate([np.reshape(x, (lanes, -1)) for x in jax.tree.leaves(tree)], 1)
+
+
+def test_lanes_of_a_pair_have_opposite_noise_and_others_have_other():
+    _, params, own = begun(es.Config(hidden=(), sigma=0.5), 8)  # all parameters begin at 0
+    theta = flat(own.params, 8)
+    np.testing.assert_array_equal(theta[0::2], -theta[1::2])
+    assert len(np.unique(np.abs(theta))) == 4 * sum(x.size for x in jax.tree.leaves(params))
+    deviation = flat(begun(es.Config(hidden=(64, 64), sigma=0.5), 8)[2].params, 8)
+    assert np.abs((deviation[0] - deviation[1]).std() - 1.0) < 0.05  # 2 * 0.5
+
+
+def test_the_learner_makes_the_same_noise_from_a_key():
+    _, _, own = begun(es.Config(hidden=(), sigma=1.0), 8)
+    theta = flat(own.params, 8)
+    again = es.noise(own.key[::2], theta.shape[1])
+    np.testing.assert_array_equal(again, theta[::2])
+    _, _, part = begun(es.Config(hidden=(), sigma=1.0), 2, first=4)  # those of another copy
+    np.testing.assert_array_equal(flat(part.params, 2), theta[4:6])
+
+
+@pytest.mark.parametrize("at_once", [1, 100, 2**20])
+def test_the_gradient_is_the_weighted_sum_of_the_noise(monkeypatch, at_once):
+    monkeypatch.setattr(es, "_AT_ONCE", at_once)
+    algorithm, params, own = begun(es.Config(hidden=(5,), sigma=0.1), 8)
+    returns = jnp.array([[3.0, 1.0], [0.0, 2.0], [5.0, 5.0], [7.0, -1.0]])
+    batch = es.Items(own.key.reshape(4, 2, 2), returns)
+    grads, weight, feedback, metrics = algorithm.gradient(params, batch, jax.random.key(9))
+    assert (float(weight), feedback) == (4.0, ())
+    flat_grads, _ = jax.flatten_util.ravel_pytree(grads)
+    ascent = np.zeros(flat_grads.size, np.float32)
+    weights = es.by_ranks(returns, jnp.ones(4, bool), 0.1)
+    for w, key in zip(weights, own.key[::2], strict=True):
+        ascent += w * es.noise(key[None], ascent.size)[0]
+    np.testing.assert_allclose(flat_grads, -ascent, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(metrics["grad_norm"], np.linalg.norm(ascent), rtol=1e-5)
+
+
+def test_many_pairs_find_the_gradient_of_a_linear_return():
+    """With r = a·θ the mean of (r+ - r-) ε is 2σa, and σ_R is σ|a|."""
+    a = np.random.default_rng(0).normal(size=10).astype(np.float32)
+    algorithm = es.make(es.Config(hidden=(), shaping="returns", sigma=0.1), SPEC)
+    params = algorithm.init(jax.random.key(0)).params
+    key = jax.random.key_data(ops.random.fold(ops.random.key(1)[None], jnp.arange(4000)))
+    side = 0.1 * es.noise(key, 10) @ a
+    batch = es.Items(jnp.stack([key, key], 1), jnp.stack([side, -side], 1))
+    grads, *_ = algorithm.gradient(params, batch, jax.random.key(0))
+    found, _ = jax.flatten_util.ravel_pytree(grads)
+    # (1/n) Σ 2σ(a·ε)ε / (σ|a|) -> 2 a / |a|, and gradients point downhill
+    np.testing.assert_allclose(found, -2 * a / np.linalg.norm(a), atol=0.15)
+
+
+def test_weight_decay_and_plain_steps_by_hand():
+    optimiser = es.optimiser_for(
+        es.Config(optimiser="sgd", momentum=0.5, weight_decay=0.1, learning_rate=2.0)
+    )
+    state = es.State(jnp.array([1.0]), optimiser.init(jnp.array([1.0])))
+    state = es.update(optimiser, state, jnp.array([0.3]))
+    # 1 - 2 * (0.3 + 0.1 * 1) = 0.2
+    np.testing.assert_allclose(state.params, [0.2], rtol=1e-6)
+    state = es.update(optimiser, state, jnp.array([0.3]))
+    # the gradient is 0.32, with momentum 0.32 + 0.5 * 0.4 = 0.52: 0.2 - 2 * 0.52
+    np.testing.assert_allclose(state.params, [-0.84], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["es", "ars"])
+def test_what_crosses_the_cut_does_not_depend_on_the_network(name):
+    def crossing(hidden):
+        facts = rondel.explain(
+            name, "CartPole-v1", plan=es.HOME, lanes=64, hidden=hidden, tuned=False
+        )
+        return {one.what: one for one in facts.handovers}
+
+    small, large = crossing((8,)), crossing((512, 512))
+    assert small["items"] == large["items"]
+    assert small["summary"] == large["summary"]
+    assert small["items"].message_bytes == 8 * (8 + 4)  # 8 lanes of a key and a return
+    assert small["weights"].message_bytes < large["weights"].message_bytes  # they go the other way
+
+
+def learned(name, probe, **fields):
+    run = rondel.start(name, f"probe:{probe}", tuned=False, rollout=8, **fields)
+    for _ in run.rounds():
+        pass
+    return run
+
+
+@pytest.mark.parametrize("name", ["es", "ars"])
+def test_probes_of_actions_are_learned(name):
+    fields = {"lanes": 16, "steps": 4_000, "learning_rate": 0.1, "sigma": 0.2, "hidden": ()}
+    run = learned(name, "both", **fields)
+    assert run.policy.act(np.float32([[-1.0], [1.0]])).tolist() == [0, 1]  # and no carry beside it
+    assert run.evaluate(50).mean == 1.0
+
+
+def test_continuous_actions_are_learned():
+    fields = {"lanes": 32, "steps": 20_000, "learning_rate": 0.05, "sigma": 0.1, "hidden": ()}
+    run = learned("es", "continuous", weight_decay=0.0, **fields)
+    x = np.float32([[-0.8], [0.0], [0.6]])
+    np.testing.assert_allclose(run.policy.act(x), x, atol=0.2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"lanes": 7}, "8 would"),
+        ({"lanes": 8, "top": 5}, "4 or less"),
+        ({"shaping": "rank"}, "ranks or returns"),
+        ({"optimiser": "adamw"}, "adam or sgd"),
+        ({"sigma": 0.0}, "or more"),
+        ({"lanes": 8, "plan": "all*8", "block": 1}, "16 lanes"),
+    ],
+)
+def test_what_can_not_work_is_refused(fields, sentence):
+    with pytest.raises(RondelError, match=sentence):
+        rondel.explain("ars", "CartPole-v1", tuned=False, **fields)
+
+
+def test_lanes_inside_of_a_program_can_not_be_started_anew():
+    pytest.importorskip("envpool")
+    with pytest.raises(RondelError, match="envpool:CartPole-v1 would"):
+        rondel.explain("es", "envpool-xla:CartPole-v1", tuned=False)
+
+
+def test_random_search_is_linear_and_begins_at_zero():
+    params = ars.make(ars.Config(standardise=False), SPEC).init(jax.random.key(0)).params
+    assert [layer["w"].shape for layer in params] == [(4, 2)]
+    assert not any(np.any(x) for x in jax.tree.leaves(params))

@@ -30,7 +30,6 @@ class Config(es.Config):
     sigma: float = 0.03  # deviation of the noise on the parameters, the paper's ν
     learning_rate: float = 0.02  # step size
     optimiser: str = "sgd"  # what makes steps of gradients: adam, sgd
-    momentum: float = 0.0  # of sgd
     weight_decay: float = 0.0  # pull of the parameters towards 0, as a part of the gradient
     shaping: str = "returns"  # what a return counts: its centred rank, or itself over the deviation
     standardise: bool = True  # observations by their running mean and deviation: V2; else V1

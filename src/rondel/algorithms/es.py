@@ -20,7 +20,7 @@ from jax.flatten_util import ravel_pytree
 
 from rondel import nets, ops
 from rondel.algorithms.wrappers import with_observation_normalisation
-from rondel.errors import RondelError, at_least, from_zero_to_one
+from rondel.errors import RondelError, at_least
 from rondel.memory.newest import newest
 from rondel.ops import distributions
 from rondel.ops.distributions import Distribution
@@ -48,7 +48,6 @@ class Config:
     sigma: float = 0.05  # deviation of the noise on the parameters
     learning_rate: float = 0.02  # step size
     optimiser: str = "adam"  # what makes steps of gradients: adam, sgd
-    momentum: float = 0.9  # of sgd
     weight_decay: float = 0.005  # pull of the parameters towards 0, as a part of the gradient
     shaping: str = "ranks"  # what a return counts: its centred rank, or itself over the deviation
     top: int | None = None  # pairs that count, those with the best returns; None: all
@@ -60,7 +59,6 @@ class Config:
         at_least(1, rollout=self.rollout, top=self.top, hidden=min(self.hidden, default=1))
         at_least(1e-8, sigma=self.sigma)
         at_least(0, learning_rate=self.learning_rate, weight_decay=self.weight_decay)
-        from_zero_to_one(momentum=self.momentum)
         _one_of(_SHAPES, shaping=self.shaping)
         _one_of(_OPTIMISERS, optimiser=self.optimiser)
 
@@ -166,26 +164,27 @@ def best_pairs(returns: Array, top: int) -> Array:
 def gradient(config: Config, share: float, params: Tree, batch: Items, key: Array) -> Tree:
     """The weighted sum of all noise, made anew a few pairs at a time; `share` of them count."""
     del key
-    returns, theta = batch.episode_return, ravel_pytree(params)
-    pairs, size = returns.shape[0], theta[0].size
+    returns, (theta, unravel) = batch.episode_return, ravel_pytree(params)
+    pairs = returns.shape[0]
     chosen = best_pairs(returns, max(1, round(share * pairs)))
     if config.shaping == "ranks":
         weight = by_ranks(returns, chosen, config.sigma)
     else:
         weight = by_returns(returns, chosen)
 
-    def some(_: Tree, rows: tuple[Array, Array]) -> Array:
-        key, weight = rows
-        return weight @ noise(key, size)
+    def weighted(rows: tuple[Array, Array]) -> Array:
+        weight, key = rows
+        return weight @ noise(key, theta.size)
 
-    ascent = ops.chunked_sum(some, max(1, _AT_ONCE // size))((), (batch.key[:, 0], weight))
+    at_once = max(1, _AT_ONCE // theta.size)
+    ascent = ops.chunked_sum(weighted, at_once)((weight, batch.key[:, 0]))
     metrics = {
         "fitness": returns.mean(),
         "fitness/best": returns.max(),
         "fitness/deviation": returns.std(),
         "grad_norm": jnp.linalg.norm(ascent),
     }
-    return theta[1](-ascent), jnp.float32(pairs), (), metrics
+    return unravel(-ascent), jnp.float32(pairs), (), metrics
 
 
 def update(optimiser: optax.GradientTransformation, state: State, grads: Tree) -> State:
@@ -194,9 +193,9 @@ def update(optimiser: optax.GradientTransformation, state: State, grads: Tree) -
 
 
 def optimiser_for(config: Config) -> optax.GradientTransformation:
-    scale = optax.scale_by_adam() if config.optimiser == "adam" else optax.trace(config.momentum)
     decay = optax.add_decayed_weights(config.weight_decay)
-    return optax.chain(decay, scale, optax.scale(-config.learning_rate))
+    adam = [optax.scale_by_adam()] if config.optimiser == "adam" else []
+    return optax.chain(decay, *adam, optax.scale(-config.learning_rate))
 
 
 def network_for(config: Config, spec: EnvSpec, outputs: int, own: Network | None = None) -> Network:

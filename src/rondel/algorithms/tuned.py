@@ -104,4 +104,10 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
             "anneal_steps": 300_000,
         },
     },
+    "ars": {
+        "CartPole-v1": {"rollout": 500},
+        "Swimmer-v5": {"lanes": 2, "sigma": 0.01},
+        "Hopper-v5": {"lanes": 16, "top": 4, "learning_rate": 0.01, "sigma": 0.025},
+        "HalfCheetah-v5": {"lanes": 64, "top": 4},
+    },
 }

@@ -36,24 +36,24 @@ def chunked(apply: Callable[[Tree, Tree], Tree], size: int) -> Callable[[Tree, T
     return apply_in_chunks
 
 
-def chunked_sum(apply: Callable[[Tree, Tree], Tree], size: int) -> Callable[[Tree, Tree], Tree]:
-    """`apply(params, rows [n, ...])`, a sum over rows, for at most `size` at a time, in a loop.
+def chunked_sum(sum_of: Callable[[Tree], Tree], size: int) -> Callable[[Tree], Tree]:
+    """`sum_of(rows [n, ...])`, a sum over rows, for at most `size` at a time, in a loop.
 
-    Rows of zeros fill the last chunk up: of these `apply` must give 0.
+    Rows of zeros fill the last chunk up: of these `sum_of` must give 0.
 
-    >>> total = chunked_sum(lambda _, rows: rows.sum(0), 32)((), rows)
+    >>> total = chunked_sum(lambda rows: rows.sum(0), 32)(rows)
     """
 
-    def sum_in_chunks(params: Tree, rows: Tree) -> Tree:
+    def sum_in_chunks(rows: Tree) -> Tree:
         n = jax.tree.leaves(rows)[0].shape[0]
         if n <= size:
-            return apply(params, rows)
+            return sum_of(rows)
 
         def add(total: Tree, some: Tree) -> tuple[Tree, None]:
-            return jax.tree.map(jnp.add, total, apply(params, some)), None
+            return jax.tree.map(jnp.add, total, sum_of(some)), None
 
         chunks = _split(rows, n, size)
-        like = jax.eval_shape(apply, params, jax.tree.map(lambda x: x[0], chunks))
+        like = jax.eval_shape(sum_of, jax.tree.map(lambda x: x[0], chunks))
         nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like)
         return jax.lax.scan(add, nothing, chunks)[0]
 

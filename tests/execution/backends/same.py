@@ -27,6 +27,8 @@ CASES = (
             ("toy", "env*2 | policy*2 | memory | gradient | update", 1),
             ("ppo", "all*2", 0),
             ("dqn", "actor*2 | memory*2 | gradient*4 | update", 2),
+            ("es", "actor*2 | learner", 0),
+            ("es", "env*4 | policy+learner", 0),
         )
     ),
 )

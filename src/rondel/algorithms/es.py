@@ -45,8 +45,8 @@ class Config:
     """What can be set."""
 
     rollout: int = 500  # steps that each lane takes in a round: the most of an episode that counts
-    sigma: float = 0.05  # deviation of the noise on the parameters
-    learning_rate: float = 0.02  # step size
+    sigma: float = 0.02  # deviation of the noise on the parameters
+    learning_rate: float = 0.01  # step size
     optimiser: str = "adam"  # what makes steps of gradients: adam, sgd
     weight_decay: float = 0.005  # pull of the parameters towards 0, as a part of the gradient
     shaping: str = "ranks"  # what a return counts: its centred rank, or itself over the deviation

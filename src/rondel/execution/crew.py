@@ -134,7 +134,7 @@ class Crew:
         lane = np.arange(i * each, (i + 1) * each, dtype=np.int32)
         parts = {"lanes": self._first_lanes(lane)}
         if keeps_state(task.env):
-            env, step = experience.first_step(task, np.uint32(task.seed), lane, 0)
+            env, step = experience.starter(task)(np.uint32(task.seed), lane, 0)
             parts |= {"step": step, "env": env}
         return {name: without_keys(part) for name, part in parts.items()}
 

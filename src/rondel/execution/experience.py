@@ -5,8 +5,9 @@ All that lasts between rounds is lane-major [b, ...]; inside a round rows are ti
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -246,7 +247,7 @@ def roll(
         keys = act_key_data(task, seed, round, lane)
         own = boundary(begin(task, seed, weights, round, lane))
         if task.algorithm.fresh:
-            env_state, step = boundary(first_steps(task, seed, lane, round))
+            env_state, step = boundary(first_step(task, seed, lane, round))
 
         def one_step(state: Tree, t: Array) -> Tree:
             env_state, step, carry = state
@@ -304,16 +305,18 @@ def act_at(
     return blocked(one_block, task.block)(weights, carry, obs, first, keys[t], lane, own)
 
 
-def first_step(task: Task, seed: Any, lane: Any, again: int = 0) -> tuple[Tree, Step]:
+def first_step(
+    task: Task, seed: int | Array, lane: Array, again: int | Array = 0
+) -> tuple[Tree, Step]:
     """Start the lanes of a traceable environment: other episodes for each number `again`."""
-    if not keeps_state(task.env):
-        init = task.env.init  # type: ignore[union-attr]
-        return init(per_lane(key_of(seed, Purpose.ENV, again), lane))
-    return jax.jit(partial(first_steps, task))(seed, lane, again)
-
-
-def first_steps(task: Task, seed: Array, lane: Array, again: int | Array) -> tuple[Tree, Step]:
-    """The same inside of a program, of lanes that can be there."""
     keys = per_lane(key_of(seed, Purpose.ENV, again), lane)
     init = task.env.init  # type: ignore[union-attr]
+    if not keeps_state(task.env):  # lanes outside of JAX start together
+        return init(keys)
     return blocked(lambda _, keys: init(keys), task.block)((), keys)
+
+
+def starter(task: Task) -> Callable[..., tuple[Tree, Step]]:
+    """`first_step` of a task, as a program where the environment can be in one."""
+    start = partial(first_step, task)
+    return jax.jit(start) if keeps_state(task.env) else start

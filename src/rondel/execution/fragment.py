@@ -64,6 +64,7 @@ class Fragment:
         task, algorithm, part = self.task, self.task.algorithm, self.part
         # Only memory is donated: everything else may have been handed out.
         self._roll = jax.jit(partial(experience.roll, task))
+        self._first_step = experience.starter(task)
         self._begin = jax.jit(partial(experience.begin, task))
         self._keys = jax.jit(partial(experience.act_key_data, task))
         self._act = jax.jit(partial(experience.act_at, task))
@@ -118,7 +119,7 @@ class Fragment:
             self._reset(again)
         else:
             self._free_lanes()
-            self.env, self.step = experience.first_step(self.task, self.seed, self.lane, again)
+            self.env, self.step = self._first_step(self.seed, self.lane, again)
 
     def _reset(self, again: int) -> None:
         for phase in self.phases:

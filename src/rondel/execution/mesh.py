@@ -87,7 +87,7 @@ class MeshFragment:
 
     def begin(self) -> None:
         """Begin an episode in every lane."""
-        start = jax.jit(partial(experience.first_step, self.task))
+        start = experience.starter(self.task)
         self.env, self.step = self._placed(start(self.seed, self.lane), _EVERY)
 
     def advance(

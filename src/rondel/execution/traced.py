@@ -25,13 +25,12 @@ class TracedLanes:
         self._states: dict[int, Tree] = {}
         # where it can be, the shape that the same environment has beside its policy
         whole = all(group.lanes % task.block == 0 for group in groups)
-        self._task = task = task if whole else task._replace(block=groups[0].lanes)
+        task = task if whole else task._replace(block=groups[0].lanes)
         self._env: Env = task.env  # type: ignore[assignment]
         step: Any = self._env.step
         in_blocks = partial(blocked(lambda _, *at: step(*at), task.block), ())
         self._step = jax.jit(in_blocks if self._env.pure else step)
-        init = partial(experience.first_steps, task)
-        self._begin = jax.jit(init) if self._env.pure else partial(experience.first_step, task)
+        self._begin = experience.starter(task)
         try:
             for first_lane in self._groups:
                 self.reset(first_lane, 0)

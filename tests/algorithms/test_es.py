@@ -77,15 +77,15 @@ def begun(lanes, first=0):
 
 def test_lanes_of_a_pair_have_opposite_noise_and_others_have_other():
     _, theta = begun(8)
-    np.testing.assert_array_equal(theta[0::2], -theta[1::2])
-    assert len(np.unique(np.abs(theta))) > 0.99 * 4 * 204
+    np.testing.assert_allclose(theta[0::2], -theta[1::2], rtol=1e-6)
+    np.testing.assert_allclose(np.corrcoef(theta[0::2]), np.eye(4), atol=0.3)
     assert abs(theta[0::2].std() - 0.5) < 0.05
 
 
 def test_the_learner_makes_the_same_noise_from_a_key():
     key, theta = begun(8)
-    np.testing.assert_array_equal(0.5 * es.noise(key[::2], 204), theta[::2])
-    np.testing.assert_array_equal(begun(2, first=4)[1], theta[4:6])  # those of another copy
+    np.testing.assert_allclose(0.5 * es.noise(key[::2], 204), theta[::2], rtol=1e-5)
+    np.testing.assert_allclose(begun(2, first=4)[1], theta[4:6], rtol=1e-5)  # in another copy
 
 
 @pytest.mark.parametrize("at_once", [500, 2**20])  # two pairs, or all

@@ -3,8 +3,8 @@
 `rondel train` starts from these and prints them. Besides fields of the algorithm's `Config` a row
 may set the run's own: lanes, normalise_observations, scale_rewards. How well they do is in
 benchmarks/learning; those of LunarLander-v3, HalfCheetah-v5, Pong-v5, Breakout-MinAtar and of ars
-are others' settings. Those of rainbow, apex, gorila, of sac for HalfCheetah-v5, and of ars for
-Hopper-v5 and HalfCheetah-v5 have not been run to their ends yet, and those of impala reach their
+are others' settings. Those of rainbow, apex, gorila, of sac for HalfCheetah-v5, and of ars but
+for CartPole-v1 have not been run to their ends yet, and those of impala reach their
 goal on three seeds of five.
 """
 

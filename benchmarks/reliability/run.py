@@ -7,7 +7,7 @@
     python benchmarks/reliability/run.py soak --minutes 30   faults at random, for long
 
 A fault strikes one of the run's processes, chosen at random, about once a second for a minute (or
-until the run is over). Then the run goes on to its end and is compared with one that nobody
+until the run is over); in a soak on Ray once in ten seconds, since a copy takes some to start. Then the run goes on to its end and is compared with one that nobody
 disturbed: the same parameters, bit for bit, and the same number of steps, where the plan is
 deterministic and the environment's state can be kept.
 """
@@ -86,13 +86,19 @@ def victims(run: Any) -> list[int]:
 
 
 class Chaos:
-    """Strikes a random process about once a second."""
+    """Strikes a random process about once in `every` seconds."""
 
     def __init__(
-        self, run: Any, fault: str, seconds: float, seed: int = 0, nodes: Nodes | None = None
+        self,
+        run: Any,
+        fault: str,
+        seconds: float,
+        every: float = 1.0,
+        nodes: Nodes | None = None,
     ) -> None:
         self._run, self._fault, self._seconds, self.nodes = run, fault, seconds, nodes
-        self._random = random.Random(seed)
+        self._every = every
+        self._random = random.Random(0)
         self._over = threading.Event()
         self.strikes = 0
         self._thread = threading.Thread(target=self._strike, daemon=True)
@@ -105,14 +111,18 @@ class Chaos:
         self._over.set()
         self._thread.join()
 
+    def _pause(self) -> float:
+        return self._every * self._random.uniform(0.5, 1.5)
+
     def _strike(self) -> None:
         end = time.monotonic() + self._seconds
-        while time.monotonic() < end and not self._over.wait(self._random.uniform(0.5, 1.5)):
+        while time.monotonic() < end and not self._over.wait(self._pause()):
             if not (pids := victims(self._run)):
                 continue
             kind = self._fault
             if kind == "soak":  # a stop is found after five seconds, on Ray after the deadline
-                kind = self._random.choices(("kill", "stop", "node"), (40, 3, 1))[0]
+                odds = (30, 3, 3) if self.nodes else (40, 3, 0)
+                kind = self._random.choices(("kill", "stop", "node"), odds)[0]
             if kind == "node" and self.nodes:
                 self.nodes.lose()
                 continue
@@ -247,8 +257,10 @@ def soak(on: str, minutes: float) -> list[str]:
     case = CASES[0]._replace(steps=10**12)
     nodes = Nodes() if on == "ray" else None
     more = {"address": nodes.address, "deadline": 40.0} if nodes else {}
+    every = 10.0 if nodes else 1.0  # a copy on Ray takes seconds to start
+    strikes = ("soak", minutes * 60, every, nodes)
     try:
-        with case.start(on, **more) as run, Chaos(run, "soak", minutes * 60, nodes=nodes) as chaos:
+        with case.start(on, **more) as run, Chaos(run, *strikes) as chaos:
             began = last = time.monotonic()
             told = waited = 0.0
             for report in run.rounds():

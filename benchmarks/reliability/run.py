@@ -7,9 +7,10 @@
     python benchmarks/reliability/run.py soak --minutes 30   faults at random, for long
 
 A fault strikes one of the run's processes, chosen at random, about once a second for a minute (or
-until the run is over); in a soak on Ray once in ten seconds, since a copy takes some to start. Then the run goes on to its end and is compared with one that nobody
-disturbed: the same parameters, bit for bit, and the same number of steps, where the plan is
-deterministic and the environment's state can be kept.
+until the run is over); in a soak on Ray once in ten seconds, since a copy takes some to start. Then
+the run goes on to its end and is compared with one that nobody disturbed: the same parameters, bit
+for bit, and the same number of steps, where the plan is deterministic and the environment's state
+can be kept.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ PLANS = ("actor*2 | learner", "env*2 | policy | learner")
 def test_an_environment_that_fails_once(
     plan: str, do: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rondel.execution.backends.processes._STOPPED", 0.5)
+    monkeypatch.setattr("rondel.execution.backends.processes.STOPPED", 0.5)
     backend = Processes(deadline=3.0, restarts=20)
     tiny.run(backend, plan, tiny.task(Once(tmp_path / "done", do)))
     assert (tmp_path / "done").exists()
@@ -191,19 +191,24 @@ def tiny_ring(backend: Processes) -> Ring:
     return Ring(tiny.task(), parse("actor*2 | learner"), backend)
 
 
-def test_who_starts_processes_may_be_killed_too() -> None:
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_who_starts_processes_may_be_killed_or_stopped_too(
+    how: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rondel.execution.backends.spawner.STOPPED", 0.5)
     backend = Processes(restarts=20)
     with closing(tiny_ring(backend)) as ring:
         reports = rounds(ring, Limits(10**9))
         next(reports)
         pids = [copy.pid for copy in backend._copies]
         servers = [spawner._server.pid for spawner in backend._starter.spawners.values()]
-        for pid in (*servers, pids[0]):
-            os.kill(pid, signal.SIGKILL)
+        for pid in servers:
+            os.kill(pid, how)
+        os.kill(pids[0], signal.SIGKILL)
         for _ in range(5):
             next(reports)
         assert backend._copies[0].pid != pids[0]
-        pids += [copy.pid for copy in backend._copies]
+        pids += [*servers, *(copy.pid for copy in backend._copies)]
     eventually(lambda: not any(map(runs, pids)))
 
 

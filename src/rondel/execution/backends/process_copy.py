@@ -56,14 +56,6 @@ class ProcessCopy:
     def full_name(self) -> str:
         return f"{self.name} (process {self.pid})"
 
-    def is_stopped(self) -> bool:
-        """Has someone stopped the process, with SIGSTOP or a debugger?"""
-        try:
-            with open(f"/proc/{self.pid}/stat", "rb") as file:
-                return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
-        except OSError:
-            return False
-
     def hang_up(self) -> None:
         """Let go of a process, which finds nobody then."""
         self.channel.close()

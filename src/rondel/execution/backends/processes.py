@@ -28,6 +28,7 @@ from rondel.execution.backends.journal import Journal, Redo, pause_or_raise
 from rondel.execution.backends.keeper import Keeper
 from rondel.execution.backends.process_copy import ProcessCopy, Promise
 from rondel.execution.backends.shared import Arena, View, decode, encode
+from rondel.execution.backends.spawner import STOPPED, is_stopped
 from rondel.execution.backends.starter import Starter
 from rondel.execution.backends.worker import Answer, At, Call, Start
 from rondel.execution.fragment import RESULTS
@@ -38,7 +39,6 @@ from rondel.plan import Plan
 _AT_ONCE = 8  # calls that a copy has been sent and has not answered
 _MOST = 240  # copies: every process holds every arena
 _GRACE = 5.0  # seconds that copies have to end by themselves
-_STOPPED = 5.0  # seconds after which a process that someone stopped counts as hung
 _ELSEWHERE = 10.0  # seconds between two looks that are too many to judge by
 _SETTINGS = (
     "jax_compilation_cache_dir",
@@ -267,12 +267,12 @@ class Processes:
                     )
                 self._revive(copy, f"answered nothing for {self._patience:g} s")
                 return
-            if not copy.is_stopped():
+            if not is_stopped(copy.pid):
                 copy.stopped_since = None
             elif copy.stopped_since is None:
                 copy.stopped_since = now
-            elif now - copy.stopped_since > _STOPPED and self._restarts:
-                self._revive(copy, f"was stopped for {_STOPPED:g} s", killed=True)
+            elif now - copy.stopped_since > STOPPED and self._restarts:
+                self._revive(copy, f"was stopped for {STOPPED:g} s", killed=True)
                 return
 
     def _blame(self, copy: ProcessCopy, error: BaseException) -> None:

@@ -27,6 +27,7 @@ from rondel.errors import RondelError
 from rondel.execution.backends.channel import Channel, Gone, pair
 
 _PATIENCE = 120.0  # seconds until a child must have started: imports may be slow
+STOPPED = 5.0  # seconds after which a process that someone stopped counts as hung
 _SERVER = """import sys
 sys.path[:] = sys.argv[5:]
 from rondel.execution.backends.spawner import serve
@@ -34,7 +35,7 @@ serve(*sys.argv[1:5])"""
 
 
 class NobodyStarts(RondelError):
-    """The server is gone."""
+    """The server is gone, or someone stopped it."""
 
 
 class Child(NamedTuple):
@@ -92,7 +93,7 @@ class Spawner:
         try:
             self._channel.send((self._number, target, payload), fds)
             while True:
-                notice = self._hear(deadline)
+                notice = self._hear_unless_stopped(deadline)
                 # Another number answers a request whose caller was interrupted while it waited.
                 if isinstance(notice, _Started) and notice.number == self._number:
                     return Child(notice.pid, target)
@@ -146,6 +147,22 @@ class Spawner:
                 self._life.recv(1)  # ends when nobody holds the other end
         self._life.close()
 
+    def _hear_unless_stopped(self, deadline: float) -> _Started | _Refused | _Ended:
+        """The next notice of a server that may have been stopped: then another one is needed."""
+        since = None
+        while True:
+            now = time.monotonic()
+            since = (since or now) if is_stopped(self._server.pid) else None
+            if since is not None and now - since >= STOPPED:
+                self._server.kill()
+                self._server.wait()
+                raise NobodyStarts("The process that starts others was stopped.")
+            try:
+                return self._hear(min(deadline, now + 1.0))
+            except TimeoutError:
+                if time.monotonic() >= deadline:
+                    raise
+
     def _hear(self, deadline: float) -> _Started | _Refused | _Ended:
         """Take in one notice of the server."""
         notice = self._channel.receive(max(0.0, deadline - time.monotonic()))
@@ -156,6 +173,15 @@ class Spawner:
             self._alive.discard(notice.pid)
             self._ended[notice.pid] = _say(notice.code)
         return notice
+
+
+def is_stopped(pid: int) -> bool:
+    """Has someone stopped a process, with SIGSTOP or a debugger?"""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
+    except OSError:
+        return False
 
 
 def _say(code: int) -> str:

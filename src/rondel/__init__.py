@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rondel.errors import RondelError as RondelError
     from rondel.plan import Plan as Plan
+    from rondel.run.apart import profile as profile
     from rondel.run.compare import compare as compare
     from rondel.run.evaluation import Evaluation as Evaluation
     from rondel.run.explain import explain as explain
@@ -64,6 +65,7 @@ _WHERE = {
     "explain": "rondel.run.explain",
     "load": "rondel.run.training",
     "plot": "rondel.run.plot",
+    "profile": "rondel.run.apart",
     "resume": "rondel.run.training",
     "start": "rondel.run.training",
     "train": "rondel.run.training",

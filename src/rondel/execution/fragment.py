@@ -24,6 +24,7 @@ from rondel.execution.experience import Lanes, Row
 from rondel.execution.hosted import Direct, HostedLanes, Link
 from rondel.execution.layout import WHOLE, Group, Share, groups, phases
 from rondel.execution.learning import Contribution
+from rondel.execution.meter import PYTHON, SIMULATOR, STEPS, TRANSPORT, XLA, Meter, Told
 from rondel.execution.parts import copied, joined, stack, taken
 from rondel.execution.room import refuse_too_much
 from rondel.execution.task import Task, keeps_state, with_keys, without_keys
@@ -37,8 +38,11 @@ RESULTS = {"produce": 3, "gradient": 2, "keep": 2}
 class Fragment:
     """One copy of a piece of the plan: the states of its stages, and what can be asked of them."""
 
+    kind = XLA  # what most of its time is
+
     def __init__(self, task: Task, plan: Plan, piece: int, copy: int) -> None:
         self.task, self.plan = task, plan
+        self.meter = Meter()
         self.stages = plan.pieces[piece].stages
         self.copy, self.copies = copy, plan.pieces[piece].copies
         self.seed = np.uint32(task.seed)
@@ -163,9 +167,11 @@ class Fragment:
         for group in phase:
             here = group.first_lane - base
             self.links[group.env].step(group.first_lane, action[here : here + group.lanes])
+        self.meter.mark("env", SIMULATOR if self._hosted else TRANSPORT)
 
     def _take(self, phase: tuple[Group, ...]) -> Step:
         steps = [self.links[group.env].take(group.first_lane) for group in phase]
+        self.meter.mark("env", PYTHON if self._hosted else STEPS)
         return copied(steps[0]) if len(steps) == 1 else joined(steps)
 
     def _refuse_non_finite(self, rows: Row) -> None:
@@ -184,7 +190,7 @@ class Fragment:
     def add(self, round: int, share: Share = WHOLE, *items: Tree) -> None:
         """Put a round's items into memory: those handed over, or those that were made here."""
         mine = taken(share, items) if items else self._made.popleft()
-        self.memory = self._add(self.seed, self.memory, mine, round)
+        self.memory = _there(self._add(self.seed, self.memory, mine, round))
 
     def draw(self, round: int, j: int) -> Tree:
         """The j-th batch of the round; its ticket stays here."""
@@ -193,7 +199,7 @@ class Fragment:
 
     def rank(self, share: Share, *feedback: Tree) -> None:
         """What the learner found about the batch drawn last."""
-        self.memory = self._rank(self.memory, self._ticket, taken(share, feedback))
+        self.memory = _there(self._rank(self.memory, self._ticket, taken(share, feedback)))
 
     # gradient
 
@@ -215,12 +221,12 @@ class Fragment:
 
     def absorb(self, *summaries: Tree) -> None:
         """What the round's lanes report to the learner."""
-        self.learner = self._absorb(self.learner, joined(summaries))
+        self.learner = _there(self._absorb(self.learner, joined(summaries)))
 
     def update(self, *contributions: Contribution) -> dict[str, Any]:
         """One step of the optimiser, by the mean of all copies' gradients -> its metrics."""
         grads, metrics = self._together(contributions or (self._contribution,))
-        self.learner = self._update(self.learner, grads)
+        self.learner = _there(self._update(self.learner, grads))
         return metrics
 
     def learning(self) -> Tree:
@@ -235,8 +241,8 @@ class Fragment:
 
     def learn(self, round: int) -> dict[str, Any]:
         """All draws of a round in one program."""
-        self.learner, self.memory, metrics = self._learn(
-            self.seed, self.learner, self.memory, round
+        self.learner, self.memory, metrics = _there(
+            self._learn(self.seed, self.learner, self.memory, round)
         )
         return metrics
 
@@ -307,6 +313,10 @@ class Fragment:
         for group in groups:
             self.links[group.env].take(group.first_lane)
 
+    def metered(self) -> Told:
+        """Where its time went."""
+        return self.meter.told()
+
     def record(self, recorder: Recorder) -> None:
         """Write down what the environments here do, before they do it."""
         if self._hosted is not None:
@@ -358,7 +368,9 @@ class _Half:
         action, after, extras, carry = self.fragment._act(
             weights, self.carry, step.obs, step.first, self.keys, t, self.lane, self.own
         )
-        self.fragment._ask(self.phase, np.asarray(action))
+        chosen = np.asarray(action)
+        self.fragment.meter.ran("policy", "act")
+        self.fragment._ask(self.phase, chosen)
         self.acts.append((action, extras, carry))
         self.carry = after
 
@@ -374,6 +386,11 @@ class _Half:
         before, after = (jax.tree.map(lambda x, at=at: x[at], steps) for at in _AROUND)
         action, extras, carry = stack(self.acts)
         return experience.row_of(before, action, extras, carry, after), experience.outcome_of(after)
+
+
+def _there(tree: Tree) -> Tree:
+    """The same, once it is there: what a program takes is not the time of the one after it."""
+    return jax.block_until_ready(tree)  # type: ignore[no-untyped-call]
 
 
 _AROUND = (slice(None, -1), slice(1, None))  # of T + 1 steps: before and after each action

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from typing import Any, NamedTuple, cast
 
@@ -14,6 +15,7 @@ from rondel.execution.backends.inline import Inline
 from rondel.execution.crew import Crew, Roomy
 from rondel.execution.episodes import Recent
 from rondel.execution.layout import Share
+from rondel.execution.meter import Told
 from rondel.execution.parts import joined, taken
 from rondel.execution.task import Task, keeps_state, without_keys
 from rondel.plan import STAGES, Plan, parse
@@ -43,7 +45,7 @@ class Ring:
         self._push = jax.jit(episodes.push)
         self._means = jax.jit(episodes.means)
         try:
-            copies = self.backend.launch(task, plan)
+            self.copies = copies = self.backend.launch(task, plan)  # of each piece
             self.env, self.policy, self.memory, self.gradient, self.update = (
                 copies[plan.pieces.index(plan.piece_of(stage))] for stage in STAGES
             )
@@ -157,6 +159,20 @@ class Ring:
         items, _ = experience.produced_like(task, task.lanes // shards)
         like = jax.eval_shape(lambda: task.algorithm.memory.init(items, shards))
         return shards * sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(like))
+
+    def metered(self) -> list[list[tuple[str, Told]]]:
+        """Where the time of each piece's copies went, by name; who share a thread say the same."""
+        here = list(self._present().values())
+        every = [here if piece is self.policy else piece for piece in self.copies]
+        return [[(copy.name, self._clocked(copy)) for copy in piece] for piece in every]
+
+    def _clocked(self, copy: Copy) -> Told:
+        """What a copy's meter says, in time of this machine as far as that can be known."""
+        asked = time.time()
+        told: Told = self.backend.get([copy.call("metered")])[0]
+        answered = time.time()
+        ahead = told.clock - (asked + answered) / 2
+        return told if abs(ahead) <= (answered - asked) / 2 else told.earlier(ahead)
 
     def close(self) -> None:
         """End what runs elsewhere, and free what the environments hold."""

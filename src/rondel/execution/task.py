@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from rondel.execution.meter import Told
 from rondel.types import Algorithm, Env, HostWorld, Tree
 
 
@@ -65,7 +66,7 @@ def to_device(tree: Tree) -> Tree:
     def one(x: Any) -> Any:
         if isinstance(x, HostKey):
             return jax.random.wrap_key_data(jnp.array(x.data), impl=x.impl)
-        return np.array(x, copy=True)
+        return x if isinstance(x, Told) else np.array(x, copy=True)
 
     return jax.tree.map(one, tree, is_leaf=lambda x: isinstance(x, HostKey))
 
@@ -83,7 +84,7 @@ def on_host(tree: Tree) -> Tree:
     def one(x: Any) -> Any:
         if isinstance(x, jax.Array) and _is_key(x):
             return HostKey(np.asarray(jax.random.key_data(x)), str(jax.random.key_impl(x)))
-        return np.asarray(x)
+        return x if isinstance(x, Told) else np.asarray(x)
 
     return jax.tree.map(one, tree)
 

@@ -1,4 +1,4 @@
-"""The command line: rondel train | explain | resume | eval | plot | compare | list."""
+"""The command line: rondel train | explain | resume | eval | profile | plot | compare | list."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import rondel
 from rondel import algorithms, envs
 from rondel.envs.errors import EnvError
 from rondel.errors import RondelError
-from rondel.run import display, training
+from rondel.run import diagnosis, display, training
 from rondel.run.fields import with_fields
 from rondel.run.setup import Options, split, tuned_for
 
@@ -28,6 +28,7 @@ rondel: distributed reinforcement learning on JAX
   rondel explain ALGORITHM ENV [flags] what train would run with these flags, and where
   rondel resume PATH [--steps N]       go on with a run, to N steps in all
   rondel eval PATH [--episodes N]      greedy episodes of what a run has learned
+  rondel profile PATH                  where its time went, and what would make it quicker
   rondel plot PATH... [--out FILE]     learning curves of runs in one picture
   rondel compare PATH...               which of them is ahead, as a table in Markdown
   rondel list algorithms|envs          what there is
@@ -95,6 +96,15 @@ class Eval:
 
 
 @dataclasses.dataclass(frozen=True)
+class Profile:
+    """Where a run's time went: a table, and what it means."""
+
+    path: tyro.conf.Positional[str]  # the folder of a run
+    apart: bool = True  # run it for some rounds more, to time stages that are one program
+    trace: str | None = None  # a file for its newest events, which Perfetto and Chrome show
+
+
+@dataclasses.dataclass(frozen=True)
 class Plot:
     """Learning curves of runs in one picture; runs that differ by their seed are one line."""
 
@@ -121,6 +131,7 @@ def main(argv: list[str] | None = None) -> None:
         "explain": _explain,
         "resume": _resume,
         "eval": _eval,
+        "profile": _profile,
         "plot": _plot,
         "compare": _compare,
         "list": _list,
@@ -222,6 +233,12 @@ def _eval(argv: list[str]) -> None:
         },
         request.json,
     )
+
+
+def _profile(argv: list[str]) -> None:
+    request = _parse(Profile, argv, "profile")
+    found = rondel.profile(request.path, apart=request.apart, trace=request.trace)
+    _print([found.table(), "", diagnosis.diagnose(found).text])
 
 
 def _plot(argv: list[str]) -> None:

@@ -16,7 +16,7 @@ from rondel.execution import episodes
 from rondel.execution.loop import Limits, rounds
 from rondel.execution.ring import Ring
 from rondel.execution.round import Report
-from rondel.run import checkpoint
+from rondel.run import checkpoint, profile
 from rondel.run.evaluation import Evaluation, run_episodes
 from rondel.run.folder import describe
 from rondel.run.policy import Policy
@@ -77,6 +77,10 @@ class Run:
         task = self.setup.task
         seed = task.seed if seed is None else seed
         return run_episodes(task.algorithm, task.env, self.ring.acting(), episodes, seed)
+
+    def profile(self) -> profile.Profile:
+        """Where its time went so far. What ran elsewhere must not have ended yet."""
+        return profile.taken(self.ring, self.setup.env_id, self.setup.options.on)[0]
 
     def save(self, folder: Path | None = None) -> Path:
         """Write a checkpoint into the run's folder, or into another."""

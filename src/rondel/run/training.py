@@ -16,7 +16,7 @@ from rondel.envs import make
 from rondel.errors import RondelError, at_least
 from rondel.execution.loop import Limits, met
 from rondel.execution.round import Report
-from rondel.run import checkpoint, curve, folder, machine, saved, summary
+from rondel.run import checkpoint, curve, diagnosis, folder, machine, profile, saved, summary
 from rondel.run.clock import Clock
 from rondel.run.display import Display, Silent
 from rondel.run.evaluation import Evaluation, run_episodes
@@ -273,6 +273,7 @@ def _drive(
                 clock = Clock(run, began - before)
                 stopped = _rounds(run, clock, callbacks, display, recorder)
                 recorder.sync()
+                seen = _profiled(run) if run.ring.round > first else None
                 where = found if found and run.ring.round == first else run.save()
                 ending = f"Stopped; go on with `rondel resume {run.path}`."
                 if stopped:
@@ -281,6 +282,7 @@ def _drive(
                 curve.draw(run.path, f"{run.setup.name} on {run.setup.env_id}")
                 run.result = clock.result(evaluation)
                 ending = summary.ending(run, where)
+                ending += f"\n{diagnosis.diagnose(seen).text}" if seen else ""
         except KeyboardInterrupt:
             if ending == failed:  # a second Ctrl-C, which does not wait
                 ending = f"Stopped at once, without saving; its folder is {run.path}."
@@ -316,8 +318,17 @@ def _rounds(
             if time.monotonic() - last > _CHECKPOINT_SECONDS:
                 recorder.sync()
                 run.save()
+                _profiled(run)
                 last = time.monotonic()
         return interrupted.is_set()
+
+
+def _profiled(run: Run) -> profile.Profile:
+    """Where the time went, also for `rondel profile`."""
+    assert run.path is not None
+    found, events = profile.taken(run.ring, run.setup.env_id, run.setup.options.on)
+    profile.write(run.path, found, events)
+    return found
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from rondel.execution.backends.failure import Elsewhere, pack
 from rondel.execution.backends.link import LineLink
 from rondel.execution.backends.sockets import Exchange, Number, SocketLine
 from rondel.execution.layout import Share
+from rondel.execution.meter import TRANSPORT, waited
 
 # What a process sets before JAX starts, and what a run's last bits depend on.
 _SETTINGS = re.compile(r"(JAX|XLA)_\w+|NPROC|XDG_CACHE_HOME")
@@ -95,13 +96,25 @@ class Worker:
         try:
             if request in _OWN:
                 return getattr(self, request)(*args)
-            method = getattr(self._fragment, request)
-            if not self._jax:
-                return method(*args)
-            return leaving(method(*map(_arriving, args)))
+            return self._done(request, args)
         except Exception as error:
             self._failure = Elsewhere(pack(error, self._name))
         raise self._failure
+
+    def _done(self, request: str, args: tuple[Any, ...]) -> Any:
+        fragment, meter = self._fragment, self._fragment.meter
+        stage, method = waited(fragment, request), getattr(fragment, request)
+        if not self._jax:
+            results = method(*args)
+            meter.ran(stage, request, fragment.kind)
+            return results
+        args = tuple(map(_arriving, args))
+        meter.mark(stage, TRANSPORT)
+        results = _ready(method(*args))
+        meter.ran(stage, request, fragment.kind)
+        results = leaving(results)
+        meter.mark(stage, TRANSPORT, _bytes(results))
+        return results
 
     def close(self) -> None:
         """Free what the environments hold."""
@@ -119,6 +132,12 @@ def _bytes(tree: Any) -> int:
     import jax
 
     return sum(getattr(x, "nbytes", 0) for x in jax.tree.leaves(tree))
+
+
+def _ready(tree: Any) -> Any:
+    import jax
+
+    return jax.block_until_ready(tree)  # type: ignore[no-untyped-call]
 
 
 def surroundings() -> dict[str, Any]:

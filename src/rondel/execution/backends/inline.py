@@ -6,21 +6,31 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
+import jax
+
 from rondel.execution import mesh
 from rondel.execution.backend import Copy, drives, envs_of, name_of, recipe
 from rondel.execution.hosted import Direct
+from rondel.execution.meter import PYTHON, Meter, stage_of
 from rondel.plan import Plan
 
 
 class InlineCopy:
     """A copy right here; a call is made at once, and its promise is the value."""
 
-    def __init__(self, name: str, fragment: Any) -> None:
+    def __init__(self, name: str, fragment: Any, meter: Meter) -> None:
         self.name, self.fragment = name, fragment
+        self.meter = fragment.meter = meter  # one for all: they take turns
 
     def call(self, request: str, *args: Any) -> Any:
+        before = "policy" if request == "step" else "driver"
+        self.meter.ran(before, f"before {request}", PYTHON)
         try:
-            return getattr(self.fragment, request)(*args)
+            result = getattr(self.fragment, request)(*args)
+            # an asynchronous program's failure and its time belong to this call
+            jax.block_until_ready(result)  # type: ignore[no-untyped-call]
+            self.meter.ran(stage_of(self.fragment, request), request, self.fragment.kind)
+            return result
         except Exception as error:
             if self.name != "all":
                 error.add_note(f"In {self.name}.")
@@ -53,17 +63,18 @@ class Inline:
     def __init__(self, meshed: bool = True) -> None:
         self._meshed = meshed
         self._copies: list[InlineCopy] = []
+        self._meter = Meter()
 
     def launch(self, task: Any, plan: Plan) -> list[list[Copy]]:
         if self._meshed and mesh.fits(task, plan):
-            self._copies = [InlineCopy("all", mesh.MeshFragment(task, plan))]
+            self._copies = [InlineCopy("all", mesh.MeshFragment(task, plan), self._meter)]
             return [list(self._copies)]
         pieces: list[list[Any]] = []
         for piece, (_, copies, _) in enumerate(plan.pieces):
             pieces.append([])
             for copy in range(copies):
                 make, args = recipe(task, plan, piece, copy)
-                made = InlineCopy(name_of(plan, piece, copy), make(*args))
+                made = InlineCopy(name_of(plan, piece, copy), make(*args), self._meter)
                 pieces[-1].append(made)
                 self._copies.append(made)
         if drives(plan):

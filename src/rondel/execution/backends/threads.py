@@ -17,6 +17,7 @@ import jax
 
 from rondel.execution.backend import Copy, Late, Lost, drives, envs_of, name_of, recipe
 from rondel.execution.fragment import RESULTS
+from rondel.execution.meter import waited
 from rondel.plan import Plan
 from rondel.types import Step
 
@@ -72,9 +73,7 @@ class ThreadCopy:
             if callable(request):
                 self.fragment, results = request(*args), None
             else:
-                results = getattr(self.fragment, request)(*args)
-            # an asynchronous program's failure and its time belong to this call
-            jax.block_until_ready(results)  # type: ignore[no-untyped-call]
+                results = self._done(request, args)
         except BaseException as error:
             if not any(error is other for other in self._told):
                 self._told.append(error)
@@ -86,6 +85,15 @@ class ThreadCopy:
             with suppress(InvalidStateError):  # it was stopped
                 promise.set_result(result)
             self.open.discard(promise)
+
+    def _done(self, request: str, args: tuple[Any, ...]) -> Any:
+        fragment = self.fragment
+        stage = waited(fragment, request)
+        results = getattr(fragment, request)(*args)
+        # an asynchronous program's failure and its time belong to this call
+        jax.block_until_ready(results)  # type: ignore[no-untyped-call]
+        fragment.meter.ran(stage, request, fragment.kind)
+        return results
 
     def _fail(self, promises: list[Future[Any]], error: BaseException) -> None:
         for promise in promises:

@@ -20,6 +20,7 @@ from rondel.execution.backends.failure import pack
 from rondel.execution.backends.link import LineLink
 from rondel.execution.backends.shared import Arena, Message, Place, View, decode, encode
 from rondel.execution.blackbox import Recorder
+from rondel.execution.meter import TRANSPORT, stage_of, waited
 from rondel.types import Step
 
 _SMALL = 16 * 1024  # bytes of a step that go by the channel: arenas pay for more
@@ -134,15 +135,26 @@ class _Worker:
                 self._make(call.request, links)
                 results: Any = None
             else:
-                args = [self._read(x) if isinstance(x, At) else x for x in call.args]
-                results = getattr(self.fragment, call.request)(*args)
+                results = self._done(call)
             each = results if call.results > 1 else [results]
             encoded = [encode(_on_host(x), self.arena) for x in each]
+            if self.fragment is not None and not isinstance(call.request, bytes):
+                stage = stage_of(self.fragment, call.request)
+                self.fragment.meter.mark(stage, TRANSPORT, sum(map(_size, encoded)))
             answer = Answer(call.number, encoded, seconds=time.monotonic() - began)
         except BaseException as error:
             self.failure = pack(error, self.start.name)
             answer = Answer(call.number, [], self.failure)
         self.driver.send(answer)
+
+    def _done(self, call: Call) -> Any:
+        fragment, meter = self.fragment, self.fragment.meter
+        stage = waited(fragment, call.request)
+        args = [self._read(x) if isinstance(x, At) else x for x in call.args]
+        meter.mark(stage, TRANSPORT, sum(_size(x.message) for x in call.args if isinstance(x, At)))
+        results = _ready(getattr(fragment, call.request)(*args))
+        meter.ran(stage, call.request, fragment.kind)
+        return results
 
     def _make(self, recipe: bytes, links: dict[int, Any]) -> None:
         make, *args = pickle.loads(recipe)
@@ -171,6 +183,17 @@ class _Worker:
         return to_device(tree)
 
 
+def _size(message: Message) -> int:
+    return sum(nbytes for _, nbytes in message.places)
+
+
+def _ready(tree: Any) -> Any:
+    """The same once it is there: what a program takes is its own time, not that of what follows."""
+    if jax := sys.modules.get("jax"):
+        jax.block_until_ready(tree)
+    return tree
+
+
 def _on_host(tree: Any) -> Any:
     if "jax" not in sys.modules:
         return tree
@@ -195,7 +218,9 @@ class Questions:
         self._arena.free(self._lent.pop(first_lane, ()))
         answer: tuple[int, Any, bytes | None]
         try:
+            waited(stage, request)
             step = _on_host(getattr(stage, request)(first_lane, what))
+            stage.meter.ran("env", request, stage.kind)
             if isinstance(step, Step) and _bytes(step.obs) > _SMALL:
                 step = encode(step, self._arena)
                 self._lent[first_lane] = step.places
@@ -206,6 +231,7 @@ class Questions:
             self._channel.send(answer)
         except Gone:
             return False
+        stage.meter.mark("env", TRANSPORT)
         return True
 
 

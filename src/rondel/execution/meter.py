@@ -1,0 +1,123 @@
+"""Where the time of a copy goes: seconds, times and bytes by stage and kind. It imports no jax.
+
+A copy does one thing after the other. Whoever has done a thing marks it: all time since the mark
+before is its. So what is marked adds up to the time that has passed, and none is counted twice.
+After RL-Scope: Cross-Stack Profiling for Deep Reinforcement Learning Workloads, arXiv 2102.04285.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+SIMULATOR, PYTHON, XLA, TRANSPORT = "simulator", "python", "xla", "transport"
+STARTING = "starting"  # what is done but once, most of it compiling
+# what a copy waits for: the learner's weights, or in a free run for it to take in what was made;
+# what others make for it; actions for its environments; steps of environments elsewhere
+WEIGHTS, ROOM, DATA, ACTIONS, STEPS = "weights", "room", "data", "actions", "steps"
+WAITING = (WEIGHTS, ROOM, DATA, ACTIONS, STEPS)
+
+_STAGES = {
+    **dict.fromkeys(("begin", "reset", "step"), "env"),
+    **dict.fromkeys(("add", "draw", "rank"), "memory"),
+    **dict.fromkeys(("absorb", "update", "learning", "acting"), "update"),
+    **{"gradient": "gradient", "learn": "learner", "advance": "all"},
+}
+_OTHER = "keeping"  # snapshots and the like
+_EVENTS = 4_000  # the newest are kept
+
+
+class Spent(NamedTuple):
+    """What a copy has spent on one kind of thing in one stage."""
+
+    stage: str
+    kind: str
+    seconds: float
+    times: int
+    bytes: int
+
+
+class Event(NamedTuple):
+    """One thing that a copy did, in seconds of its machine's clock."""
+
+    stage: str
+    kind: str
+    began: float
+    ended: float
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a meter says; `who` tells it from others, where copies share one."""
+
+    who: str
+    seconds: float  # since it was made
+    spent: list[Spent]
+    events: list[Event]  # the newest
+    clock: float  # of its machine, now
+
+    def earlier(self, seconds: float) -> Told:
+        """The same by a clock that is so much behind."""
+        events = [Event(s, k, a - seconds, b - seconds) for s, k, a, b in self.events]
+        return replace(self, events=events, clock=self.clock - seconds)
+
+
+class Meter:
+    """What one copy, or all that are in one thread, have spent their time on."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._began = self._last = clock()
+        self._spent: dict[tuple[str, str], list[Any]] = {}
+        self._events: deque[tuple[str, str, float, float]] = deque(maxlen=_EVENTS)
+        self._known: set[str] = set()  # programs that have run
+
+    def mark(self, stage: str, kind: str, bytes: int = 0) -> None:
+        """All since the last mark was this."""
+        now = self._clock()
+        spent = self._spent.get((stage, kind))
+        if spent is None:
+            spent = self._spent[stage, kind] = [0.0, 0, 0]
+        spent[0] += now - self._last
+        spent[1] += 1
+        spent[2] += bytes
+        self._events.append((stage, kind, self._last, now))
+        self._last = now
+
+    def ran(self, stage: str, program: str, kind: str = XLA) -> None:
+        """All since the last mark was one run of this, of which the first is like no other."""
+        if program in self._known:
+            self.mark(stage, kind)
+        else:
+            self._known.add(program)
+            self.mark(stage, STARTING)
+
+    def told(self) -> Told:
+        """All of it so far."""
+        ahead = time.time() - self._clock()
+        events = [Event(s, k, a + ahead, b + ahead) for s, k, a, b in self._events]
+        spent = [Spent(*key, *value) for key, value in self._spent.items()]
+        who = f"{os.getpid()}-{id(self)}"
+        return Told(who, self._last - self._began, spent, events, time.time())
+
+
+def waited(fragment: Any, request: str) -> str:
+    """Mark what a copy waited for that is asked this now -> the stage whose business it is."""
+    stage = stage_of(fragment, request)
+    if request == "produce":
+        kind = ROOM if fragment.plan.free else WEIGHTS
+    else:
+        kind = ACTIONS if request in ("reset", "step") else DATA
+    fragment.meter.ran(stage, f"before {request}", kind)
+    return stage
+
+
+def stage_of(fragment: Any, request: str) -> str:
+    """Which stage a request is the business of."""
+    if request == "produce":
+        return "policy" if fragment.links else "actor"
+    return _STAGES.get(request, _OTHER)

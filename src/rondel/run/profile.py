@@ -1,0 +1,183 @@
+"""Where the time of a run goes.
+
+Every copy of a piece marks what it has done (`execution.meter`); here the copies of a piece are put
+together, as shares of the time since all was compiled. `diagnosis` reads them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rondel.errors import RondelError
+from rondel.execution.meter import (
+    STARTING,
+    WAITING,
+    Told,
+)
+from rondel.execution.ring import Ring
+from rondel.run.summary import size
+
+FILE, TRACE = "profile.json", "trace.json"
+_LITTLE = 0.005  # shares below are not shown
+
+
+class Share(NamedTuple):
+    """What part of a copy's time one kind of thing took in one stage."""
+
+    stage: str
+    kind: str
+    part: float
+    seconds: float  # of one copy, the mean
+    times: int  # of all copies
+    bytes: int
+
+    @property
+    def waits(self) -> bool:
+        return self.kind in WAITING
+
+
+class Piece(NamedTuple):
+    """The copies of a piece of the plan, or all pieces where they share a thread."""
+
+    name: str
+    copies: int
+    shares: tuple[Share, ...]
+
+    @property
+    def busy(self) -> float:
+        """The part of its time in which it does not wait for others."""
+        return sum(share.part for share in self.shares if not share.waits)
+
+    def part(self, kind: str) -> float:
+        return sum(share.part for share in self.shares if share.kind == kind)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Where a run's time went."""
+
+    plan: str
+    on: str | None
+    env: str
+    lanes: int
+    lag: int
+    free: bool
+    most_lag: int | None  # that its algorithm tolerates; None: any
+    seconds: float  # since all was compiled
+    starting: float  # seconds before that
+    pieces: tuple[Piece, ...]
+    apart: dict[str, float] | None = None  # shares of stages in one program, measured apart
+    more_lanes: float | None = None  # how many times as long a round of four times the lanes takes
+    one_step: float | None = None  # seconds of a gradient and its update, measured apart
+
+    def table(self) -> str:
+        """Shares by piece, stage and kind: 80 columns at the most."""
+        lines = [f"{'piece':22}{'stage':11}{'what':19}{'share':>6}{'times':>10}{'bytes':>11}"]
+        for piece in self.pieces:
+            name = piece.name if piece.copies == 1 else f"{piece.name} x {piece.copies}"
+            for share in sorted(piece.shares, key=lambda share: -share.part):
+                if share.part < _LITTLE:
+                    continue
+                what = f"waits for {share.kind}" if share.waits else share.kind
+                moved = size(share.bytes) if share.bytes else ""
+                lines.append(
+                    f"{name[:21]:22}{share.stage:11}{what:19}{share.part:6.1%}"
+                    f"{share.times:10,}{moved:>11}"
+                )
+                name = ""
+        if self.apart:
+            told = ", ".join(f"{stage} {part:.0%}" for stage, part in self.apart.items())
+            lines.append(f"measured apart: {told}")
+        return "\n".join(lines)
+
+
+def taken(ring: Ring, env: str, on: str | None) -> tuple[Profile, list[dict[str, Any]]]:
+    """The profile of a run so far, and the newest events of all copies for a trace."""
+    pieces: list[Piece] = []
+    events: list[dict[str, Any]] = []
+    starting = seconds = 0.0
+    seen: set[str] = set()
+    for piece, every in zip(ring.plan.pieces, ring.metered(), strict=True):
+        new = {one.who: (name, one) for name, one in every if one.who not in seen}
+        seen.update(new)
+        if not new:
+            continue
+        shared = len(ring.plan.pieces) > 1 and on == "inline"
+        told = [one for _, one in new.values()]
+        pieces.append(_piece("all, in turn" if shared else piece.name, told))
+        for name, one in new.values():
+            first = sum(spent.seconds for spent in one.spent if spent.kind == STARTING)
+            starting, seconds = max(starting, first), max(seconds, one.seconds - first)
+            events += traced("all, in turn" if shared else name, len(events), one)
+    plan = ring.plan
+    task = ring.task
+    where = (str(plan), on, env, task.lanes, plan.lag, plan.free, task.algorithm.max_lag)
+    return Profile(*where, seconds, starting, tuple(pieces)), events
+
+
+def traced(name: str, number: int, told: Told) -> list[dict[str, Any]]:
+    """A copy's newest events as Chrome and Perfetto read them: a row of its own, microseconds."""
+    row = {"pid": 0, "tid": number}
+    events: list[dict[str, Any]] = [
+        {"ph": "M", "name": "thread_name", "args": {"name": name}, **row}
+    ]
+    for event in told.events:
+        word = f"waits for {event.kind}" if event.kind in WAITING else event.kind
+        times = {"ts": event.began * 1e6, "dur": (event.ended - event.began) * 1e6}
+        events.append({"ph": "X", "name": f"{event.stage}: {word}", **times, **row})
+    return events
+
+
+def _piece(name: str, told: Sequence[Told]) -> Piece:
+    copies = len(told)
+    sums: dict[tuple[str, str], list[Any]] = {}
+    for one in told:
+        for spent in one.spent:
+            if spent.kind != STARTING:
+                mine = sums.setdefault((spent.stage, spent.kind), [0.0, 0, 0])
+                mine[0] += spent.seconds
+                mine[1] += spent.times
+                mine[2] += spent.bytes
+    total = sum(seconds for seconds, _, _ in sums.values()) or 1.0
+    shares = [
+        Share(stage, kind, seconds / total, seconds / copies, times, moved)
+        for (stage, kind), (seconds, times, moved) in sums.items()
+    ]
+    return Piece(name, copies, tuple(shares))
+
+
+def write(folder: Path, profile: Profile, events: list[dict[str, Any]] | None = None) -> None:
+    """Beside the run's other files. It is for people: a disk that is full does not end a run."""
+    files = {FILE: json.dumps(asdict(profile), indent=1)}
+    if events is not None:
+        files[TRACE] = json.dumps({"traceEvents": events})
+    for name, text in files.items():
+        try:
+            (folder / name).write_text(text + "\n")
+        except OSError:
+            with suppress(OSError):
+                (folder / name).unlink(missing_ok=True)
+
+
+def read(folder: Path) -> Profile:
+    """What `write` wrote; anyone may have written it."""
+    path = folder / FILE
+    try:
+        about = json.loads(path.read_text())
+        pieces = tuple(
+            Piece(str(p[0]), int(p[1]), tuple(Share(*share) for share in p[2]))
+            for p in about.pop("pieces")
+        )
+        return Profile(**about, pieces=pieces)
+    except OSError as error:
+        raise RondelError(
+            f"{path} can't be read: {error.strerror}. A run writes it at its end, and at each "
+            "checkpoint."
+        ) from error
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+        raise RondelError(f"{path} is no profile of a run of Rondel.") from None

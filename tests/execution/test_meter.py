@@ -1,0 +1,62 @@
+"""Where a copy's time goes: all of it is somebody's, and none is counted twice."""
+
+from __future__ import annotations
+
+import pytest
+
+import rondel
+from rondel.execution.meter import PYTHON, STARTING, TRANSPORT, XLA, Meter, Spent
+
+SMALL = {"lanes": 8, "block": 4, "rollout": 8, "epochs": 1, "minibatches": 2, "hidden": (8,)}
+
+
+def test_what_is_marked_adds_up_to_the_time_that_has_passed():
+    now = iter([10.0, 11.0, 13.0, 16.0, 20.0])
+    meter = Meter(clock=lambda: next(now, 20.0))  # made at 10
+    meter.mark("env", PYTHON)  # 11
+    meter.mark("policy", XLA, 7)  # 13
+    meter.mark("policy", XLA, 5)  # 16
+    meter.mark("env", PYTHON)  # 20
+    told = meter.told()
+    assert told.spent == [Spent("env", PYTHON, 1 + 4, 2, 0), Spent("policy", XLA, 2 + 3, 2, 12)]
+    assert told.seconds == sum(spent.seconds for spent in told.spent) == 10.0
+    assert [event.ended - event.began for event in told.events] == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_the_first_run_of_a_program_is_not_like_others():
+    now = iter([0.0, 5.0, 6.0, 9.0])
+    meter = Meter(clock=lambda: next(now, 9.0))
+    for program in ("act", "act", "finish"):
+        meter.ran("policy", program)
+    assert meter.told().spent == [
+        Spent("policy", STARTING, 5.0 + 3.0, 2, 0),
+        Spent("policy", XLA, 1.0, 1, 0),
+    ]
+
+
+def test_events_of_another_clock_are_put_back():
+    meter = Meter(clock=lambda: 1.0)
+    meter.mark("env", PYTHON)
+    told = meter.told()
+    assert told.earlier(100.0).events[0].began == told.events[0].began - 100.0
+
+
+@pytest.mark.parametrize("on", ["inline", "threads", "processes"])
+def test_every_copy_says_what_it_did(on):
+    plan = "env*2 | policy | memory+gradient+update"
+    with rondel.start("ppo", "probe:both", steps=300, plan=plan, on=on, **SMALL) as run:
+        for _ in run.rounds():
+            pass
+        pieces = run.ring.metered()
+    assert [len(piece) for piece in pieces] == [2, 1, 1]
+    meters = {told.who: told for piece in pieces for _, told in piece}
+    assert len(meters) == (1 if on == "inline" else 4)
+    did = {stage for told in meters.values() for stage in {spent.stage for spent in told.spent}}
+    assert {"env", "policy", "memory", "learner", "update"} <= did
+    for told in meters.values():
+        assert sum(spent.seconds for spent in told.spent) == pytest.approx(told.seconds)
+        assert all(a.ended == b.began for a, b in zip(told.events, told.events[1:], strict=False))
+    if on == "processes":
+        ((_, learner),) = pieces[2]
+        moved = {(spent.stage, spent.kind): spent.bytes for spent in learner.spent}
+        assert moved["memory", TRANSPORT] > 0

@@ -1,0 +1,179 @@
+"""Why is it slow? The answer is known, and the profile has to give it."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import rondel
+from marks import few_of
+from rondel.errors import RondelError
+from rondel.run import cli, profile
+from rondel.run.diagnosis import diagnose
+from rondel.run.profile import Piece, Profile, Share
+
+SMALL = {"lanes": 8, "rollout": 16, "epochs": 1, "minibatches": 1, "hidden": (8,), "tuned": False}
+
+
+def made_up(*pieces: Piece, **other: Any) -> Profile:
+    about = {"plan": "all", "on": "processes", "env": "gymnasium:Humanoid-v5", "lanes": 8}
+    about |= {"lag": 0, "free": False, "most_lag": 0, "seconds": 10.0, "starting": 3.0}
+    return Profile(**about | {"pieces": pieces} | other)
+
+
+def piece(name: str, copies: int = 1, **parts: float) -> Piece:
+    """Shares by stage and kind: `env_simulator=0.7`."""
+    split = ((key.partition("_"), part) for key, part in parts.items())
+    shares = [Share(key[0], key[2], part, 10 * part, 100, 0) for key, part in split]
+    return Piece(name, copies, tuple(shares))
+
+
+LEARNER = piece("learner", memory_data=0.8, learner_xla=0.2)
+ROOMY = piece("actor", 4, actor_room=0.7, actor_xla=0.3)
+FUSED = piece("all", all_xla=0.98, driver_python=0.02)
+APART = {"env": 0.05, "policy": 0.1, "memory": 0.05, "gradient": 0.6, "update": 0.2}
+
+
+@pytest.mark.parametrize(
+    ("seen", "bound", "part", "says"),
+    [
+        # one process: what takes most
+        (made_up(piece("all", env_simulator=0.71, policy_xla=0.29)), "env", 0.71, "envpool:Human"),
+        (made_up(piece("all", env_simulator=0.2, learner_xla=0.8)), "learner", 0.8, "rondel prof"),
+        (made_up(piece("all", policy_python=0.6, env_simulator=0.4)), "python", 0.6, "More lanes"),
+        # several: what takes most in the piece that waits least
+        (
+            made_up(
+                piece("actor", 4, env_simulator=0.7, policy_xla=0.1, policy_weights=0.2), LEARNER
+            ),
+            "env",
+            0.7,
+            "more copies",
+        ),
+        (
+            made_up(ROOMY, piece("learner", learner_xla=0.9, memory_data=0.1), free=True, lag=1),
+            "learner",
+            0.9,
+            "wait 70% of their time for room",
+        ),
+        # without lag all that nobody is busy with is on its way: 1 - 0.3 - 0.2
+        (
+            made_up(piece("actor", actor_weights=0.7, actor_xla=0.3), LEARNER),
+            "transport",
+            0.5,
+            "fewer cuts",
+        ),
+        (
+            made_up(
+                piece("actor", actor_weights=0.5, actor_xla=0.5),
+                piece("learner", memory_data=0.55, learner_xla=0.45),
+                most_lag=None,
+            ),
+            "actor",
+            0.5,
+            "--lag 1",
+        ),
+        # one program: what its stages take apart
+        (made_up(FUSED), "all", 0.98, "measures its stages apart"),
+        (made_up(FUSED, apart=APART), "gradient", 0.98 * 0.6, "gradient*2"),
+        (made_up(FUSED, apart=APART, more_lanes=1.2, one_step=1e-4), "dispatch", 0.98, "--lanes"),
+        (made_up(FUSED, apart=APART, more_lanes=3.5, one_step=1e-4), "gradient", 0.588, "gradient"),
+        (made_up(FUSED, apart=APART, more_lanes=1.2, one_step=1e-2), "gradient", 0.588, "gradient"),
+    ],
+)
+def test_what_shares_mean(seen: Profile, bound: str, part: float, says: str) -> None:
+    verdict = diagnose(seen)
+    assert verdict.bound == bound
+    assert verdict.part == pytest.approx(part)
+    assert verdict.text.startswith(f"{bound} bounds this run")
+    assert says in verdict.text
+    assert f"{part:.0%}" in verdict.text
+
+
+def test_a_lag_that_the_algorithm_does_not_bear_is_not_proposed() -> None:
+    waiting = piece("actor", actor_weights=0.5, actor_xla=0.5)
+    learner = piece("learner", memory_data=0.55, learner_xla=0.45)
+    assert "--lag" not in diagnose(made_up(waiting, learner, most_lag=0)).text
+
+
+class Sleepy(gymnasium.Env[Any, Any]):
+    """It sleeps a millisecond in every step."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (3,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self._left = 50
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        time.sleep(0.001)
+        self._left -= 1
+        return np.zeros(3, np.float32), 1.0, False, self._left == 0, {}
+
+
+WIDE = {"lanes": 64, "rollout": 64, "epochs": 2, "hidden": (256, 256)}
+SLOW = {"on": "threads", "free": True, "lag": 1, "epochs": 20, "hidden": (256, 256)}
+# name: (bound, algorithm, environment, steps, fields): what each is built to be bound by
+KNOWN: dict[str, tuple[str, str, Any, int, dict[str, Any]]] = {
+    "env": ("env", "ppo", Sleepy, 1_000, {}),
+    "room": ("learner", "impala", "CartPole-v1", 3_000, {"plan": "actor*2 | learner", **SLOW}),
+    "transport": (
+        *("transport", "ppo", "CartPole-v1", 2_000),
+        {"plan": "actor*2 | learner", "on": "processes", "rollout": 1, "block": 4},
+    ),
+    "gradient": ("gradient", "ppo", "CartPole-v1", 20_000, WIDE),
+    "dispatch": ("dispatch", "ppo", "CartPole-v1", 20_000, {"lanes": 1, "rollout": 128}),
+}
+
+
+@pytest.mark.parametrize("name", few_of(KNOWN, ["env", "room"]))
+def test_a_workload_is_named_after_what_bounds_it(name: str, tmp_path: Path) -> None:
+    bound, algorithm, env, steps, fields = KNOWN[name]
+    settings = SMALL | fields | ({"lanes": 16, "block": 8} if name == "room" else {})
+    rondel.train(algorithm, env, steps=steps, out=tmp_path, eval_episodes=0, **settings)
+    verdict = diagnose(rondel.profile(tmp_path, apart=name in ("gradient", "dispatch")))
+    assert verdict.bound == bound, verdict.text
+    if name == "room":
+        assert "of their time for room" in verdict.text
+
+
+def test_a_run_says_it_at_its_end_and_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, trace = tmp_path / "run", tmp_path / "trace.json"
+    plan = ["--plan", "actor*2 | learner", "--on", "threads", "--block", "4"]
+    small = ["--lanes", "8", "--rollout", "16", "--epochs", "1", "--hidden", "8"]
+    cli.main(["train", "ppo", "probe:both", "--steps", "600", "--out", str(folder), *small, *plan])
+    assert "bounds this run: " in capsys.readouterr().err
+    cli.main(["profile", str(folder), "--no-apart", "--trace", str(trace)])
+    table, _, text = capsys.readouterr().out.partition("\n\n")
+    assert "bounds this run: " in text
+    assert all(len(line) <= 80 for line in table.splitlines())
+    assert "actor x 2" in table
+    events = json.loads(trace.read_text())["traceEvents"]
+    rows = {event["args"]["name"] for event in events if event["ph"] == "M"}
+    assert rows == {"actor 1 of 2", "actor 2 of 2", "learner"}
+    spans = [event for event in events if event["ph"] == "X"]
+    assert {event["tid"] for event in spans} == {event["tid"] for event in events}
+    since = time.time() - 600
+    assert all(event["ts"] / 1e6 > since and event["dur"] >= 0 for event in spans)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"pieces": 3}', '{"pieces": [[1]]}', "[" * 9999])
+def test_what_is_no_profile_gets_a_sentence(tmp_path: Path, text: str) -> None:
+    (tmp_path / profile.FILE).write_text(text)
+    with pytest.raises(RondelError, match="is no profile"):
+        rondel.profile(tmp_path)
+
+
+def test_a_run_without_a_profile_gets_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(RondelError, match="A run writes it at its end"):
+        rondel.profile(tmp_path)

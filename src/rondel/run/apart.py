@@ -156,7 +156,7 @@ def _call_seconds(tree: Any) -> float:
 def _steps_alone(task: Task) -> float:
     """Seconds of a round's steps, all with the action zero."""
     lane = np.arange(task.lanes, dtype=np.int32)
-    state, _ = experience.first_step(task, np.uint32(task.seed), lane)
+    state, _ = experience.starter(task)(np.uint32(task.seed), lane)
     action = jax.tree.map(jnp.asarray, zeros(task.env.spec.action, task.lanes))
     step: Any = task.env.step  # type: ignore[union-attr]
 

@@ -30,6 +30,8 @@ def test_a_run_has_a_folder(tmp_path: Path) -> None:
         "metrics.jsonl",
         "checkpoints",
         "curve.png",
+        "profile.json",
+        "trace.json",
     }
     assert json.loads((run.path / "config.json").read_text())["config"]["hidden"] == [8]
     assert run.result["eval_return"] == pytest.approx(run.evaluate(100).mean)

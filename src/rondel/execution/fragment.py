@@ -24,7 +24,7 @@ from rondel.execution.experience import Lanes, Row
 from rondel.execution.hosted import Direct, HostedLanes, Link
 from rondel.execution.layout import WHOLE, Group, Share, groups, phases
 from rondel.execution.learning import Contribution
-from rondel.execution.meter import PYTHON, SIMULATOR, STEPS, TRANSPORT, XLA, Meter, Told
+from rondel.execution.meter import PYTHON, SIMULATOR, STEPS, TRANSPORT, Metered
 from rondel.execution.parts import copied, joined, stack, taken
 from rondel.execution.room import refuse_too_much
 from rondel.execution.task import Task, keeps_state, with_keys, without_keys
@@ -35,14 +35,11 @@ from rondel.types import Env, Step, Tree
 RESULTS = {"produce": 3, "gradient": 2, "keep": 2}
 
 
-class Fragment:
+class Fragment(Metered):
     """One copy of a piece of the plan: the states of its stages, and what can be asked of them."""
-
-    kind = XLA  # what most of its time is
 
     def __init__(self, task: Task, plan: Plan, piece: int, copy: int) -> None:
         self.task, self.plan = task, plan
-        self.meter = Meter()
         self.stages = plan.pieces[piece].stages
         self.copy, self.copies = copy, plan.pieces[piece].copies
         self.seed = np.uint32(task.seed)
@@ -312,10 +309,6 @@ class Fragment:
             self.links[group.env].ask("set_state", group.first_lane, mine)
         for group in groups:
             self.links[group.env].take(group.first_lane)
-
-    def metered(self) -> Told:
-        """Where its time went."""
-        return self.meter.told()
 
     def record(self, recorder: Recorder) -> None:
         """Write down what the environments here do, before they do it."""

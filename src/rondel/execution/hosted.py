@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from rondel.execution.blackbox import Recorder
 from rondel.execution.layout import Group
-from rondel.execution.meter import SIMULATOR, Meter, Told
+from rondel.execution.meter import SIMULATOR, Metered
 from rondel.execution.seeds import Purpose, lane_seeds
 from rondel.types import HostEnv, HostWorld, Step
 
@@ -33,13 +33,12 @@ class Link(Protocol):
         """The answer to what was asked last of a group; its arrays last until the next question."""
 
 
-class HostedLanes:
+class HostedLanes(Metered):
     """The groups of lanes of an env copy."""
 
-    kind = SIMULATOR  # what most of its time is
+    kind = SIMULATOR
 
     def __init__(self, world: HostWorld, seed: int, groups: Sequence[Group]) -> None:
-        self.meter = Meter()
         self._seed = seed
         self._groups = {group.first_lane: group for group in groups}
         self._envs: dict[int, HostEnv] = {}
@@ -65,10 +64,6 @@ class HostedLanes:
         step = self._envs[first_lane].step(action)
         self._recorder.leave()
         return step
-
-    def metered(self) -> Told:
-        """Where its time went."""
-        return self.meter.told()
 
     def record(self, recorder: Recorder) -> None:
         """Write down each step before it is taken."""

@@ -19,7 +19,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from rondel.execution import experience, fused, learning
 from rondel.execution.episodes import Recent
 from rondel.execution.learning import Contribution
-from rondel.execution.meter import XLA, Meter, Told
+from rondel.execution.meter import Metered
 from rondel.execution.task import Task, keeps_state, with_keys, without_keys
 from rondel.plan import Plan
 from rondel.types import Array, Tree
@@ -34,13 +34,10 @@ def fits(task: Task, plan: Plan) -> bool:
     return copied and at_once and jax.local_device_count() >= plan.pieces[0].copies
 
 
-class MeshFragment:
+class MeshFragment(Metered):
     """All copies of `all*n`; it answers what a fused fragment is asked."""
 
-    kind = XLA
-
     def __init__(self, task: Task, plan: Plan) -> None:
-        self.meter = Meter()
         self.task, self.copies = task, plan.pieces[0].copies
         self.mesh = Mesh(np.array(jax.local_devices()[: self.copies]), ("copy",))
         self.seed = np.uint32(task.seed)
@@ -103,10 +100,6 @@ class MeshFragment:
     def acting(self) -> Tree:
         """What the policy needs to know of the learner."""
         return self._acting(self.learner)
-
-    def metered(self) -> Told:
-        """Where its time went."""
-        return self.meter.told()
 
     def snapshot(self, *names: str) -> dict[str, Tree]:
         """The states by name, with NumPy arrays; memory as a tuple of shards."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 SIMULATOR, PYTHON, XLA, TRANSPORT = "simulator", "python", "xla", "transport"
@@ -103,6 +104,21 @@ class Meter:
         spent = [Spent(*key, *value) for key, value in self._spent.items()]
         who = f"{os.getpid()}-{id(self)}"
         return Told(who, self._last - self._began, spent, events, time.time())
+
+
+class Metered:
+    """What each copy is made of: it has a meter, from when it is first asked for something."""
+
+    kind = XLA  # what most of its time is
+    links: Mapping[int, Any] = {}  # to environments that are not in the same program
+
+    @cached_property
+    def meter(self) -> Meter:
+        return Meter()
+
+    def metered(self) -> Told:
+        """Where its time went."""
+        return self.meter.told()
 
 
 def waited(fragment: Any, request: str) -> str:

@@ -12,18 +12,15 @@ import numpy as np
 
 from rondel.execution import experience
 from rondel.execution.layout import Group
-from rondel.execution.meter import XLA, Meter, Told
+from rondel.execution.meter import Metered
 from rondel.execution.task import Task, blocked, with_keys, without_keys
 from rondel.types import Env, Step, Tree
 
 
-class TracedLanes:
+class TracedLanes(Metered):
     """The groups of lanes of an env copy; see `hosted` for what is asked of it."""
 
-    kind = XLA
-
     def __init__(self, task: Task, groups: Sequence[Group]) -> None:
-        self.meter = Meter()
         self._seed = np.uint32(task.seed)
         self._groups = {group.first_lane: group for group in groups}
         self._states: dict[int, Tree] = {}
@@ -62,10 +59,6 @@ class TracedLanes:
         """Go on from what `state` once gave."""
         kept = jax.tree.map(jnp.array, state)
         self._states[first_lane] = with_keys(self._states[first_lane], kept)
-
-    def metered(self) -> Told:
-        """Where its time went."""
-        return self.meter.told()
 
     def _free(self, first_lane: int) -> None:
         state = self._states.pop(first_lane, None)

@@ -17,10 +17,11 @@ from typing import Any, NoReturn
 import numpy as np
 
 from execution.backends.remains import runs
+from rondel.execution.meter import Metered
 from rondel.types import Step
 
 
-class Stub:
+class Stub(Metered):
     """Any piece: an env steps by doing something, a policy drives its first env."""
 
     def __init__(self, piece: str, at_start: dict[str, str]) -> None:

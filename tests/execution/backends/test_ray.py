@@ -24,6 +24,7 @@ from marks import few_of
 from rondel.errors import RondelError
 from rondel.execution.backend import Late, Lost
 from rondel.execution.backends.inline import Inline
+from rondel.execution.meter import Metered
 from rondel.execution.ring import Ring
 from rondel.plan import parse
 from rondel.types import HostWorld
@@ -109,7 +110,7 @@ def test_ray_equals_inline_until_an_environment_is_killed() -> None:
         ring.close()
 
 
-class Recorder:
+class Recorder(Metered):
     """In place of a fragment: it does as it is told."""
 
     def __init__(self) -> None:

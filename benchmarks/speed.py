@@ -105,10 +105,6 @@ ROWS = [
         speed("ppo", "envpool:HalfCheetah-v5", "--steps", "200000", *CHEETAH), "sf_cheetah", MORE,
     ),
     Row(
-        "cheetah, SB3", "the same; the peer has 8 envs x 512", "steps/s",
-        speed("ppo", "envpool:HalfCheetah-v5", "--steps", "200000", *CHEETAH), "sb3_cheetah", MORE,
-    ),
-    Row(
         "Pong 4ep", "PPO, pixels, Nature CNN, 8 envs x 128, 4 epochs of 4 x 256", "steps/s",
         speed("ppo", "envpool:Pong-v5", "--steps", "16000", "--epochs", "4", *PONG),
         "sb3_pong", MORE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from pathlib import Path
@@ -167,7 +168,23 @@ def test_a_run_says_it_at_its_end_and_again(
     assert all(event["ts"] / 1e6 > since and event["dur"] >= 0 for event in spans)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"pieces": 3}', '{"pieces": [[1]]}', "[" * 9999])
+GOOD = made_up(FUSED)
+WRONG = [
+    *("", "[]", "{}", '{"pieces": 3}', '{"pieces": [[1]]}', "[" * 9999),
+    *(json.dumps(dataclasses.asdict(GOOD) | {"pieces": pieces}) for pieces in ([], [[1, 1, []]])),
+    json.dumps(dataclasses.asdict(GOOD) | {"pieces": [["all", 1, [["env", "xla", "x", 1, 1, 1]]]]}),
+    json.dumps(dataclasses.asdict(GOOD) | {"lanes": "many"}),
+    *(json.dumps(dataclasses.asdict(GOOD) | {"apart": apart}) for apart in ({}, {"env": "much"})),
+]
+
+
+def test_a_profile_is_read_as_it_was_written(tmp_path: Path) -> None:
+    profile.write(tmp_path, GOOD)
+    assert profile.read(tmp_path) == GOOD
+    assert {path.name for path in tmp_path.iterdir()} == {profile.FILE}
+
+
+@pytest.mark.parametrize("text", WRONG)
 def test_what_is_no_profile_gets_a_sentence(tmp_path: Path, text: str) -> None:
     (tmp_path / profile.FILE).write_text(text)
     with pytest.raises(RondelError, match="is no profile"):

@@ -24,7 +24,7 @@ from rondel.execution.experience import Lanes, Row
 from rondel.execution.hosted import Direct, HostedLanes, Link
 from rondel.execution.layout import WHOLE, Group, Share, groups, phases
 from rondel.execution.learning import Contribution
-from rondel.execution.meter import PYTHON, SIMULATOR, STEPS, TRANSPORT, Metered
+from rondel.execution.meter import PYTHON, SIMULATOR, STEPS, TRANSPORT, Metered, ready
 from rondel.execution.parts import copied, joined, stack, taken
 from rondel.execution.room import refuse_too_much
 from rondel.execution.task import Task, keeps_state, with_keys, without_keys
@@ -187,7 +187,7 @@ class Fragment(Metered):
     def add(self, round: int, share: Share = WHOLE, *items: Tree) -> None:
         """Put a round's items into memory: those handed over, or those that were made here."""
         mine = taken(share, items) if items else self._made.popleft()
-        self.memory = _there(self._add(self.seed, self.memory, mine, round))
+        self.memory = ready(self._add(self.seed, self.memory, mine, round))
 
     def draw(self, round: int, j: int) -> Tree:
         """The j-th batch of the round; its ticket stays here."""
@@ -196,7 +196,7 @@ class Fragment(Metered):
 
     def rank(self, share: Share, *feedback: Tree) -> None:
         """What the learner found about the batch drawn last."""
-        self.memory = _there(self._rank(self.memory, self._ticket, taken(share, feedback)))
+        self.memory = ready(self._rank(self.memory, self._ticket, taken(share, feedback)))
 
     # gradient
 
@@ -218,12 +218,12 @@ class Fragment(Metered):
 
     def absorb(self, *summaries: Tree) -> None:
         """What the round's lanes report to the learner."""
-        self.learner = _there(self._absorb(self.learner, joined(summaries)))
+        self.learner = ready(self._absorb(self.learner, joined(summaries)))
 
     def update(self, *contributions: Contribution) -> dict[str, Any]:
         """One step of the optimiser, by the mean of all copies' gradients -> its metrics."""
         grads, metrics = self._together(contributions or (self._contribution,))
-        self.learner = _there(self._update(self.learner, grads))
+        self.learner = ready(self._update(self.learner, grads))
         return metrics
 
     def learning(self) -> Tree:
@@ -238,7 +238,7 @@ class Fragment(Metered):
 
     def learn(self, round: int) -> dict[str, Any]:
         """All draws of a round in one program."""
-        self.learner, self.memory, metrics = _there(
+        self.learner, self.memory, metrics = ready(
             self._learn(self.seed, self.learner, self.memory, round)
         )
         return metrics
@@ -379,11 +379,6 @@ class _Half:
         before, after = (jax.tree.map(lambda x, at=at: x[at], steps) for at in _AROUND)
         action, extras, carry = stack(self.acts)
         return experience.row_of(before, action, extras, carry, after), experience.outcome_of(after)
-
-
-def _there(tree: Tree) -> Tree:
-    """The same, once it is there: what a program takes is not the time of the one after it."""
-    return jax.block_until_ready(tree)  # type: ignore[no-untyped-call]
 
 
 _AROUND = (slice(None, -1), slice(1, None))  # of T + 1 steps: before and after each action

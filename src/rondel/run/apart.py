@@ -6,6 +6,7 @@ a program of its own in this thread; the environment's steps are timed once more
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from dataclasses import replace
@@ -54,8 +55,9 @@ def profile(
     if apart and found.apart is None and any(s.stage in _WHOLE for s in _busy(found)):
         try:
             found = _measured(found, folder)
-        except RondelError:
-            return found  # parts of it are its user's own, or its checkpoint is gone
+        except RondelError as error:  # parts of it are its user's own, or its checkpoint is gone
+            _log.warning("Its stages were not measured apart. %s", error)
+            return found
         write(folder, found)
     return found
 
@@ -91,6 +93,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 _WHOLE = ("actor", "learner", "all")  # stages that are one program
+_log = logging.getLogger("rondel")
 _CUT = parse("actor | memory | gradient | update")
 _ROUNDS = 5  # that are timed, after one that compiles
 _SECONDS = 20.0  # that they may take

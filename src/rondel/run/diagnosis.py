@@ -76,7 +76,9 @@ def _bound(profile: Profile, piece: Piece) -> tuple[str, float]:
         return bound, part
     if _is_tiny(profile):
         return "dispatch", part
-    inside = {stage: x for stage, x in profile.apart.items() if stage in _STAGES[bound]}
+    inside = {stage: x for stage, x in profile.apart.items() if stage in _STAGES[bound] and x > 0}
+    if not inside:
+        return bound, part
     stage = max(inside, key=lambda stage: inside[stage])
     return stage, part * inside[stage] / sum(inside.values())
 

@@ -151,18 +151,25 @@ def _as_dict(config: Any) -> dict[str, Any] | None:
 
 def write_config(path: Path, meta: dict[str, Any]) -> None:
     """config.json, for people and scripts; a run goes on from its checkpoints, not from this."""
-    text = json.dumps(meta, indent=2) + "\n"
-    partial = path / ".config.json.partial"
     try:
-        partial.write_text(text)
-        partial.replace(path / "config.json")
+        put(path / "config.json", json.dumps(meta, indent=2) + "\n")
     except OSError as error:
-        with suppress(OSError):
-            partial.unlink()
         raise RondelError(
             f"{path} can't be written to: {error.strerror}. Make space there or make the folder "
             "writable, or choose another folder for the run."
         ) from error
+
+
+def put(path: Path, text: str) -> None:
+    """Write a file, all of it or nothing."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.write_text(text)
+        partial.replace(path)
+    except OSError:
+        with suppress(OSError):
+            partial.unlink()
+        raise
 
 
 def home_of(found: Path) -> Path:

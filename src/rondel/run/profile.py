@@ -11,15 +11,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 from rondel.errors import RondelError
-from rondel.execution.meter import (
-    STARTING,
-    WAITING,
-    Told,
-)
+from rondel.execution.meter import STARTING, WAITING, Told
 from rondel.execution.ring import Ring
+from rondel.run.fields import fits
+from rondel.run.folder import put
 from rondel.run.summary import size
 
 FILE, TRACE = "profile.json", "trace.json"
@@ -100,6 +98,7 @@ def taken(ring: Ring, env: str, on: str | None) -> tuple[Profile, list[dict[str,
     """The profile of a run so far, and the newest events of all copies for a trace."""
     pieces: list[Piece] = []
     events: list[dict[str, Any]] = []
+    rows: list[str] = []  # of the trace
     starting = seconds = 0.0
     seen: set[str] = set()
     for piece, every in zip(ring.plan.pieces, ring.metered(), strict=True):
@@ -113,7 +112,8 @@ def taken(ring: Ring, env: str, on: str | None) -> tuple[Profile, list[dict[str,
         for name, one in new.values():
             first = sum(spent.seconds for spent in one.spent if spent.kind == STARTING)
             starting, seconds = max(starting, first), max(seconds, one.seconds - first)
-            events += traced("all, in turn" if shared else name, len(events), one)
+            events += traced("all, in turn" if shared else name, len(rows), one)
+            rows.append(name)
     plan = ring.plan
     task = ring.task
     where = (str(plan), on, env, task.lanes, plan.lag, plan.free, task.algorithm.max_lag)
@@ -157,11 +157,8 @@ def write(folder: Path, profile: Profile, events: list[dict[str, Any]] | None = 
     if events is not None:
         files[TRACE] = json.dumps({"traceEvents": events})
     for name, text in files.items():
-        try:
-            (folder / name).write_text(text + "\n")
-        except OSError:
-            with suppress(OSError):
-                (folder / name).unlink(missing_ok=True)
+        with suppress(OSError):
+            put(folder / name, text + "\n")
 
 
 def read(folder: Path) -> Profile:
@@ -170,14 +167,26 @@ def read(folder: Path) -> Profile:
     try:
         about = json.loads(path.read_text())
         pieces = tuple(
-            Piece(str(p[0]), int(p[1]), tuple(Share(*share) for share in p[2]))
-            for p in about.pop("pieces")
+            Piece(name, copies, tuple(_typed(Share, Share(*share)) for share in shares))
+            for name, copies, shares in about.pop("pieces")
         )
-        return Profile(**about, pieces=pieces)
+        about = Profile(**about, pieces=tuple(_typed(Piece, piece) for piece in pieces))
+        return _typed(Profile, about)
     except OSError as error:
         raise RondelError(
             f"{path} can't be read: {error.strerror}. A run writes it at its end, and at each "
             "checkpoint."
         ) from error
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise RondelError(f"{path} is no profile of a run of Rondel.") from None
+
+
+def _typed(kind: Any, record: Any) -> Any:
+    """The record, if its fields are of the types that they should be."""
+    for name, hint in get_type_hints(kind).items():
+        value = getattr(record, name)
+        if not fits(value, hint) or (name in ("pieces", "apart") and value in ((), {})):
+            raise ValueError(name)
+        if isinstance(value, dict) and not all(fits(x, float) for x in value.values()):
+            raise ValueError(name)
+    return record

@@ -14,7 +14,7 @@ from rondel.execution.backends.failure import Elsewhere, pack
 from rondel.execution.backends.link import LineLink
 from rondel.execution.backends.sockets import Exchange, Number, SocketLine
 from rondel.execution.layout import Share
-from rondel.execution.meter import TRANSPORT, waited
+from rondel.execution.meter import TRANSPORT, ready, waited
 
 # What a process sets before JAX starts, and what a run's last bits depend on.
 _SETTINGS = re.compile(r"(JAX|XLA)_\w+|NPROC|XDG_CACHE_HOME")
@@ -110,7 +110,7 @@ class Worker:
             return results
         args = tuple(map(_arriving, args))
         meter.mark(stage, TRANSPORT)
-        results = _ready(method(*args))
+        results = ready(method(*args))
         meter.ran(stage, request, fragment.kind)
         results = leaving(results)
         meter.mark(stage, TRANSPORT, _bytes(results))
@@ -132,12 +132,6 @@ def _bytes(tree: Any) -> int:
     import jax
 
     return sum(getattr(x, "nbytes", 0) for x in jax.tree.leaves(tree))
-
-
-def _ready(tree: Any) -> Any:
-    import jax
-
-    return jax.block_until_ready(tree)  # type: ignore[no-untyped-call]
 
 
 def surroundings() -> dict[str, Any]:

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
-import jax
-
 from rondel.execution import mesh
 from rondel.execution.backend import Copy, drives, envs_of, name_of, recipe
 from rondel.execution.hosted import Direct
-from rondel.execution.meter import PYTHON, Meter, stage_of
+from rondel.execution.meter import PYTHON, Meter, ready, stage_of
 from rondel.plan import Plan
 
 
@@ -23,12 +21,10 @@ class InlineCopy:
         self.meter = fragment.meter = meter  # one for all: they take turns
 
     def call(self, request: str, *args: Any) -> Any:
-        before = "policy" if request == "step" else "driver"
+        before = "policy" if request == "step" else "driver"  # who asks
         self.meter.ran(before, f"before {request}", PYTHON)
         try:
-            result = getattr(self.fragment, request)(*args)
-            # an asynchronous program's failure and its time belong to this call
-            jax.block_until_ready(result)  # type: ignore[no-untyped-call]
+            result = ready(getattr(self.fragment, request)(*args))
             self.meter.ran(stage_of(self.fragment, request), request, self.fragment.kind)
             return result
         except Exception as error:

@@ -13,11 +13,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
 from contextlib import suppress
 from typing import Any
 
-import jax
-
 from rondel.execution.backend import Copy, Late, Lost, drives, envs_of, name_of, recipe
 from rondel.execution.fragment import RESULTS
-from rondel.execution.meter import waited
+from rondel.execution.meter import ready, waited
 from rondel.plan import Plan
 from rondel.types import Step
 
@@ -89,9 +87,7 @@ class ThreadCopy:
     def _done(self, request: str, args: tuple[Any, ...]) -> Any:
         fragment = self.fragment
         stage = waited(fragment, request)
-        results = getattr(fragment, request)(*args)
-        # an asynchronous program's failure and its time belong to this call
-        jax.block_until_ready(results)  # type: ignore[no-untyped-call]
+        results = ready(getattr(fragment, request)(*args))
         fragment.meter.ran(stage, request, fragment.kind)
         return results
 

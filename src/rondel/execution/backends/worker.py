@@ -20,7 +20,7 @@ from rondel.execution.backends.failure import pack
 from rondel.execution.backends.link import LineLink
 from rondel.execution.backends.shared import Arena, Message, Place, View, decode, encode
 from rondel.execution.blackbox import Recorder
-from rondel.execution.meter import TRANSPORT, stage_of, waited
+from rondel.execution.meter import TRANSPORT, ready, stage_of, waited
 from rondel.types import Step
 
 _SMALL = 16 * 1024  # bytes of a step that go by the channel: arenas pay for more
@@ -152,7 +152,7 @@ class _Worker:
         stage = waited(fragment, call.request)
         args = [self._read(x) if isinstance(x, At) else x for x in call.args]
         meter.mark(stage, TRANSPORT, sum(_size(x.message) for x in call.args if isinstance(x, At)))
-        results = _ready(getattr(fragment, call.request)(*args))
+        results = ready(getattr(fragment, call.request)(*args))
         meter.ran(stage, call.request, fragment.kind)
         return results
 
@@ -185,13 +185,6 @@ class _Worker:
 
 def _size(message: Message) -> int:
     return sum(nbytes for _, nbytes in message.places)
-
-
-def _ready(tree: Any) -> Any:
-    """The same once it is there: what a program takes is its own time, not that of what follows."""
-    if jax := sys.modules.get("jax"):
-        jax.block_until_ready(tree)
-    return tree
 
 
 def _on_host(tree: Any) -> Any:

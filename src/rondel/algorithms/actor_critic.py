@@ -182,7 +182,7 @@ def count_steps(config: Settings, state: Tree, steps: Array) -> Tree:
 def adam(max_grad_norm: float) -> optax.GradientTransformation:
     """Directions without a step size."""
     clip_norm = optax.clip_by_global_norm(max_grad_norm)
-    return optax.flatten(optax.chain(clip_norm, optax.scale_by_adam(eps=1e-5)))
+    return ops.packed(optax.chain(clip_norm, optax.scale_by_adam(eps=1e-5)))
 
 
 def descend(

@@ -262,7 +262,7 @@ def gradient(
 
 
 def optimiser() -> optax.GradientTransformation:
-    return optax.flatten(optax.scale_by_adam())
+    return ops.packed(optax.scale_by_adam())
 
 
 def descend(rate: float, params: Tree, opt_state: Tree, grads: Tree) -> tuple[Tree, Tree]:

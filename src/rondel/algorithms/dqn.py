@@ -316,7 +316,7 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
         )
     model = Model(network_for(config, spec, spec.action.n, network), returns_for(config))
     clip_norm = optax.clip_by_global_norm(config.max_grad_norm)
-    optimiser = optax.flatten(optax.chain(clip_norm, optax.scale_by_adam()))
+    optimiser = ops.packed(optax.chain(clip_norm, optax.scale_by_adam()))
 
     def init(key: Array) -> State:
         params = model.network.init(key)

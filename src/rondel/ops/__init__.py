@@ -3,6 +3,7 @@
 from rondel.ops import random
 from rondel.ops.chunks import chunked, chunked_sum, mean_grad
 from rondel.ops.masks import masked_mean, standardise
+from rondel.ops.optimisers import packed
 from rondel.ops.returns import VTrace, gae, n_step, to_the_end, vtrace
 from rondel.ops.unroll import unroll
 
@@ -14,6 +15,7 @@ __all__ = [
     "masked_mean",
     "mean_grad",
     "n_step",
+    "packed",
     "random",
     "standardise",
     "to_the_end",

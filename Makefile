@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 JOBS ?= 2
 
-.PHONY: setup train test test-full lint clean
+.PHONY: setup train test test-full lint bench bench-full clean
 
 setup: $(READY)
 
@@ -30,6 +30,12 @@ test: lint
 
 test-full: lint
 	$(BIN)/pytest -n $(JOBS)
+
+bench: $(READY)
+	$(BIN)/python benchmarks/scoreboard/run.py
+
+bench-full: $(READY)
+	$(BIN)/python benchmarks/scoreboard/run.py --full
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

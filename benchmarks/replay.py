@@ -2,6 +2,7 @@
 
     python benchmarks/replay.py            # a minute or two; prints Markdown
     python benchmarks/replay.py --frames   # stacked frames: stored once, against whole
+    python benchmarks/replay.py --figure flashbax draw      # one figure, rows per second
 
 Each figure is the best of several runs of one fused, donated XLA program: rounds of one `add` and
 K times (`draw`, a cheap stand-in for learning, `rank`). What is stored must not matter: both sizes
@@ -172,26 +173,43 @@ def measure_frames(repeats: int, shape: tuple[int, ...] = (4, 84, 84)) -> None:
                 print(f"| {name} | {batch} | {how} | {line} |", flush=True)
 
 
+MAKES: dict[str, Callable[..., Any]] = {
+    "uniform": lambda n: uniform(n, BATCH, DRAWS),
+    "prioritised": lambda n: prioritised(n, BATCH, DRAWS, EXPONENT),
+}
+
+
+def figure(whose: str, what: str, repeats: int) -> float:
+    """Rows per second of `add` or `draw` at 1,000,000 rows; `whose`: ours, or flashbax."""
+    small = (4,), jnp.float32
+    if whose == "flashbax":
+        case = flashbax(1_000_000, *small)
+    else:
+        case = rondel(MAKES[whose], 1_000_000, *small)
+    add, draw, _, _ = measure(case, repeats)
+    return 1e6 * (LANES * LENGTH / add if what == "add" else BATCH / draw)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--frames", action="store_true")
+    parser.add_argument("--figure", nargs=2, metavar=("WHOSE", "WHAT"))
     arguments = parser.parse_args()
     repeats = arguments.repeats
     if arguments.frames:
         measure_frames(repeats)
         return
-    makes: dict[str, Callable[..., Any]] = {
-        "uniform": lambda n: uniform(n, BATCH, DRAWS),
-        "prioritised": lambda n: prioritised(n, BATCH, DRAWS, EXPONENT),
-    }
+    if arguments.figure:
+        print(figure(*arguments.figure, repeats))
+        return
     small, image = ((4,), jnp.float32), ((84, 84), jnp.uint8)
     sizes = [(small, 10_000), (small, 1_000_000), (image, 2_000), (image, 100_000)]
     print(f"An add is {LANES} lanes x {LENGTH} rows, a draw {BATCH} rows (and its rank).\n")
     print("| memory | observation | rows | us per add | us per draw | compile s | scratch kB |")
     print("|---|---|---|---|---|---|---|")
     ours = (1.0, 1.0)
-    for name, make in makes.items():
+    for name, make in MAKES.items():
         for (shape, dtype), rows in sizes:
             add, draw, compiling, scratch = measure(rondel(make, rows, shape, dtype), repeats)
             if name == "prioritised" and rows == 1_000_000:

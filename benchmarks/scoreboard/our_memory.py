@@ -1,0 +1,15 @@
+"""Megabytes of a process in which Rondel has trained PPO on CartPole a little."""
+
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "peers"))
+
+from rss import megabytes
+
+import rondel
+
+with tempfile.TemporaryDirectory() as folder:
+    rondel.train("ppo", "gymnasium:CartPole-v1", steps=2_560, lanes=8, out=f"{folder}/run")
+    print(megabytes())

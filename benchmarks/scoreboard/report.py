@@ -1,0 +1,143 @@
+"""What was measured, kept as JSON, and a table and a chart of it.
+
+Each row is kept as a file of its own, with the versions and the machine it was measured on, so that
+one row can be measured again without the others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import venvs
+from rows import ROWS, Row
+
+RESULTS = Path(__file__).parents[1] / "results"
+HEAD = """# Scoreboard
+
+`make bench` measures the quick rows, `make bench-full` all of them, and
+`python benchmarks/scoreboard/run.py ROW` one. Ours and theirs alternate, each in a process of its
+own; figures are medians, with the least and the greatest in brackets. The ratio comes first, since
+no absolute time is a fact on a shared machine: above 1 Rondel is ahead, below 1 the peer is. "Busy"
+is how many times slower a fixed piece of work was around the figures than at its best. In rows
+marked * each side uses its own settings; the others are the same work.
+
+![ratios as bars](scoreboard.png)
+
+"""
+
+
+def venv_of(peer: str) -> str:
+    """The environment of a peer's script: `sbx_dqn` and `sb3_dqn` share one; flashbax is here."""
+    library = peer.partition("_")[0]
+    return {"sbx": "sb3", "flashbax": venvs.HERE}.get(library, library)
+
+
+def _path(row: Row) -> Path:
+    return RESULTS / f"{row.name.replace(',', '').replace(' ', '-').lower()}.json"
+
+
+def keep(row: Row, figures: dict[str, list[tuple[float, float]]]) -> None:
+    """Writes a row's figures down."""
+    record = {
+        "row": row.name,
+        "unit": row.unit,
+        "figures": {who: [figure for figure, _ in turns] for who, turns in figures.items()},
+        "busy": {who: [round(busy, 2) for _, busy in turns] for who, turns in figures.items()},
+        "machine": machine(),
+        "versions": {
+            "rondel": version("rondel"), "jax": version("jax"), "python": sys.version.split()[0],
+            **{name: venvs.versions(name) for name in sorted({venv_of(p) for p in row.peers})},
+        },
+    }  # fmt: skip
+    RESULTS.mkdir(exist_ok=True)
+    _path(row).write_text(json.dumps(record, indent=1) + "\n")
+
+
+def machine() -> str:
+    return f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}"
+
+
+def load(row: Row) -> dict[str, Any] | None:
+    return json.loads(_path(row).read_text()) if _path(row).exists() else None
+
+
+def ratios(row: Row, record: dict[str, Any]) -> dict[str, float]:
+    """How many times better than each peer we are, by medians."""
+    middle = {who: statistics.median(turns) for who, turns in record["figures"].items()}
+    ours = middle.pop("rondel")
+    return {who: row.times_better(ours, theirs) for who, theirs in middle.items()}
+
+
+def _figure(turns: list[float]) -> str:
+    return f"{statistics.median(turns):,.4g} ({min(turns):,.3g} to {max(turns):,.3g})"
+
+
+def _named(peer: str) -> str:
+    names = {"sb3": "SB3", "sbx": "SBX", "sf": "Sample Factory", "rllib": "RLlib"}
+    library = peer.partition("_")[0]
+    return names.get(library, library)
+
+
+def line(row: Row) -> str:
+    """A row of the table."""
+    record = load(row)
+    star = "" if row.same_work else " *"
+    if record is None:
+        return f"| {row.name}{star} | {row.what} | not measured | | | | |"
+    by_peer = ratios(row, record)
+    goal = "" if row.goal is None else f"{row.goal:g} x {_named(row.peers[0])}"
+    ratio = "<br>".join(f"{times:.2f} x {_named(peer)}" for peer, times in by_peer.items())
+    theirs = "<br>".join(f"{_named(p)} {_figure(record['figures'][p])}" for p in by_peer)
+    busy = max(max(turns) for turns in record["busy"].values())
+    ours = _figure(record["figures"]["rondel"])
+    return (
+        f"| {row.name}{star} | {row.what}, {row.unit} | {ratio} | {goal} | {ours} | {theirs}"
+        f" | {busy:.2f} |"
+    )
+
+
+def write() -> None:
+    """The table and the chart of all rows that were ever measured."""
+    titles = "row", "workload", "ratio", "goal", "Rondel", "peers", "busy"
+    head = ["| " + " | ".join(titles) + " |", "|---" * len(titles) + "|"]
+    (RESULTS / "scoreboard.md").write_text(HEAD + "\n".join([*head, *map(line, ROWS), ""]))
+    chart(RESULTS / "scoreboard.png")
+
+
+def chart(path: Path) -> None:
+    """Ratios as bars on a logarithmic axis: to the right of 1 we are ahead."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+
+    bars = [
+        (f"{row.name}, {_named(peer)}", times)
+        for row in reversed(ROWS)
+        if (record := load(row)) is not None
+        for peer, times in reversed(ratios(row, record).items())
+    ]
+    if not bars:
+        return
+    names, values = zip(*bars, strict=True)
+    figure, axes = plt.subplots(figsize=(7, 0.28 * len(bars) + 1))
+    colours = ["#2a6f97" if value >= 1 else "#bc4749" for value in values]
+    axes.barh(names, [value - 1 for value in values], left=1, color=colours)
+    axes.axvline(1, color="black", linewidth=0.8)
+    axes.set_xscale("log")
+    ticks = [
+        t for t in (0.25, 0.5, 1, 2, 5, 10, 20, 50, 100) if min(values) / 2 < t < max(values) * 2
+    ]
+    axes.set_xticks(ticks, [f"{t:g}" for t in ticks])
+    axes.minorticks_off()
+    axes.set_xlabel("times the peer: Rondel is ahead to the right of 1, behind to the left")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)

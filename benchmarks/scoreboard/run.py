@@ -1,0 +1,72 @@
+"""How fast Rondel is beside its peers: each row by turns, ours and theirs, on this machine.
+
+    make bench                                       the quick rows (minutes)
+    make bench-full                                  all rows (an hour or two)
+    python benchmarks/scoreboard/run.py SAC host     some of the rows
+    python benchmarks/scoreboard/run.py --report     the table and the chart again, nothing run
+
+Every figure is a process of its own; a peer's runs in an environment of its own with pinned
+versions, made on first use. A fixed piece of work before and after each figure tells how busy the
+machine was, and a figure from a busy moment is taken again. Results go to benchmarks/results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+
+import report
+import venvs
+from noise import Quiet
+from rows import HERE, ROWS, Row
+
+
+def theirs(peer: str) -> float:
+    name, _, argument = peer.partition(":")
+    python = venvs.python(report.venv_of(peer))
+    command = [python, str(HERE / "peers" / f"{name}.py"), *filter(None, [argument])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command[1:])} failed:\n{done.stderr[-3000:]}")
+    return float(done.stdout.splitlines()[-1])
+
+
+def measure(row: Row, repeats: int, quiet: Quiet) -> dict[str, list[tuple[float, float]]]:
+    """(figure, busyness) of each turn, by who ran: ours and theirs alternate."""
+    figures: dict[str, list[tuple[float, float]]] = {}
+    for peer in row.peers:
+        venvs.python(report.venv_of(peer))  # nothing is installed between turns
+    for turn in range(repeats):
+        for who in ("rondel", *row.peers):
+            run = row.ours if who == "rondel" else lambda who=who: theirs(who)
+            figure, busy = quiet.measure(run)
+            figures.setdefault(who, []).append((figure, busy))
+            print(f"  {row.name}, turn {turn + 1}: {who} {figure:,.4g} {row.unit}", flush=True)
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("rows", nargs="*", help="names of rows; default: the quick ones")
+    parser.add_argument("--full", action="store_true", help="all rows")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument(
+        "--report", action="store_true", help="only write the table and chart again"
+    )
+    args = parser.parse_args()
+    names = [row.name for row in ROWS]
+    unknown = [name for name in args.rows if name not in names]
+    if unknown:
+        parser.error(f"there is no row {unknown[0]!r}: the rows are {'; '.join(names)}")
+    wanted = args.rows or [row.name for row in ROWS if args.full or row.quick]
+    if not args.report:
+        quiet = Quiet()
+        for row in (row for row in ROWS if row.name in wanted):
+            print(f"{row.name}: {row.what}", flush=True)
+            report.keep(row, measure(row, args.repeats, quiet))
+            print(report.line(row), flush=True)
+    report.write()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,11 +1,10 @@
 """Settings that were found to do well, by algorithm and bare environment id.
 
 `rondel train` starts from these and prints them. Besides fields of the algorithm's `Config` a row
-may set the run's own: lanes, normalise_observations, scale_rewards. How well they do is in
+may set the run's own: lanes, block, normalise_observations, scale_rewards. How well they do is in
 benchmarks/learning; those of LunarLander-v3, HalfCheetah-v5, Pong-v5, Breakout-MinAtar and of ars
 are others' settings. Those of rainbow, apex, gorila, of sac for HalfCheetah-v5, and of ars but
-for CartPole-v1 have not been run to their ends yet, and those of impala reach their
-goal on three seeds of five.
+for CartPole-v1 have not been run to their ends yet.
 """
 
 from __future__ import annotations
@@ -99,11 +98,15 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
     },
     "impala": {
         "CartPole-v1": {
+            "lanes": 8,
+            "block": 2,  # so that four actors can share the lanes
             "rollout": 16,
-            "minibatches": 2,
-            "learning_rate": 2e-3,
+            "scale_rewards": True,
             "anneal_steps": 300_000,
         },
+    },
+    "appo": {
+        "CartPole-v1": {"lanes": 8, "block": 2, "rollout": 16, "scale_rewards": True},
     },
     "ars": {
         "CartPole-v1": {"rollout": 500},

@@ -166,7 +166,7 @@ BLOCK = seen("""
 
 
 def test_searching_finds_the_one_move():
-    reply = jax.jit(opponents.mcts(connect_four.GAME, 7, 200))
+    reply = jax.jit(opponents.mcts(connect_four.GAME, 200))
     for picture, move in ((WIN, 3), (BLOCK, 6)):
         states = jax.tree.map(lambda x: jnp.repeat(x, 8, 0), connect_four.state(picture))
         assert set(reply(states, keys(8)).tolist()) == {move}
@@ -188,8 +188,10 @@ def test_games_are_what_an_environment_should_be(env_id):
     [
         ("ConnectFour-v0?opponent=perfect", "no opponent 'perfect'; there are: random, mcts"),
         ("TicTacToe-v0?opponent=me", "random, perfect, mcts"),
-        ("TicTacToe-v0?opponent=mcts&simulations=0", "a whole number from 1 on would"),
-        ("TicTacToe-v0?simulations=10", "for opponent=mcts alone"),
+        ("TicTacToe-v0?opponent=mcts&simulations=0", "a whole number from 1 to 100,000 would"),
+        ("TicTacToe-v0?opponent=mcts&simulations=true", "a whole number from 1"),
+        ("TicTacToe-v0?opponent=random&simulations=10", "for opponent=mcts, not for random"),
+        ("TicTacToe-v0?simulations=10", "no opponent None"),
         ("jax:TicTacToe-v0?size=4", "there are: opponent, simulations"),
     ],
 )

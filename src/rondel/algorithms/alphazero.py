@@ -144,7 +144,7 @@ def act(
 ) -> tuple[Array, Tree, Found]:
     # lane by lane: with one key for all, a move would depend on the lanes beside it
     look = partial(search, config, model, game, params, explore=explore)
-    action, found = jax.vmap(lambda obs, key: look(obs, key=key))(obs, keys)
+    action, found = jax.vmap(look)(obs, keys)
     return action, carry, found
 
 

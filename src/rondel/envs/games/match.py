@@ -8,7 +8,7 @@ step, rewards are ours, and a coin says who begins.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
 import jax
@@ -37,26 +37,24 @@ def environment(
     game: Game,
     opponent: str | None,
     simulations: int | None,
-    own: dict[str, Callable[[], Opponent]] | None = None,
+    own: Mapping[str, Callable[[], Opponent]] | None = None,
 ) -> Env:
     """The game against oneself, or against one that is known by name.
 
     All games have the opponents `random` and `mcts`; some have their `own`.
     """
-    known = {"random": lambda: opponents.at_random(game), **(own or {})}
-    if opponent == "mcts":
-        count = opponents.SIMULATIONS if simulations is None else simulations
-        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-            raise RondelError(f"simulations={count} can't work: a whole number from 1 on would.")
-        spec = spec._replace(id=f"{spec.id}?opponent=mcts&simulations={count}")
-        return against(spec, game, opponents.mcts(game, spec.action.n, count))
-    if simulations is not None:
-        raise RondelError(f"simulations={simulations} is for opponent=mcts alone.")
-    if opponent is None:
+    if opponent is None and simulations is None:
         return self_play(spec, game)
-    if opponent not in known:
+    known = {"random": lambda: opponents.at_random(game), **(own or {})}
+    if not isinstance(opponent, str) or opponent not in (*known, "mcts"):
         names = ", ".join([*known, "mcts"])
         raise RondelError(f"{spec.id} has no opponent {opponent!r}; there are: {names}.")
+    if opponent == "mcts":
+        count = opponents.SIMULATIONS if simulations is None else simulations
+        spec = spec._replace(id=f"{spec.id}?opponent=mcts&simulations={count}")
+        return against(spec, game, opponents.mcts(game, count))
+    if simulations is not None:
+        raise RondelError(f"simulations={simulations} is for opponent=mcts, not for {opponent}.")
     return against(spec._replace(id=f"{spec.id}?opponent={opponent}"), game, known[opponent]())
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rondel.envs.games.match import Opponent
 
 SIMULATIONS = 100  # of a move, unless the id says otherwise
+MOST = 100_000
 EXPLORATION = 2.0**0.5  # of the bounds, for results from -1 to 1
 
 
@@ -35,8 +36,12 @@ def at_random(game: Game) -> Opponent:
     return reply
 
 
-def mcts(game: Game, actions: int, simulations: int) -> Opponent:
+def mcts(game: Game, simulations: int) -> Opponent:
     """The move that was tried most in so many simulations."""
+    if type(simulations) is not int or not 1 <= simulations <= MOST:
+        raise RondelError(
+            f"simulations={simulations} can't work: a whole number from 1 to {MOST:,} would."
+        )
     mctx = _mctx()
     move_at_random = at_random(game)
 

@@ -1,6 +1,7 @@
 """Games for two: their rules against pgx's, and opponents that play as well as they say."""
 
 import itertools
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,6 @@ import pgx
 import pytest
 
 from envs.rolling import keys
-from marks import few_of
 from rondel.envs import check, make
 from rondel.envs.games import connect_four, opponents, tic_tac_toe
 from rondel.envs.registry import GAMES
@@ -19,6 +19,13 @@ from rondel.spaces import MASK
 LANES = 64
 RULES = {"TicTacToe-v0": tic_tac_toe.GAME, "ConnectFour-v0": connect_four.GAME}
 PGX = {"TicTacToe-v0": "tic_tac_toe", "ConnectFour-v0": "connect_four"}
+
+
+@cache
+def rules(name):
+    """Those of a game, as programs."""
+    game = RULES[name]
+    return game._replace(step=jax.jit(game.step), observe=jax.jit(game.observe))
 
 
 def any_of(mask, random):
@@ -63,24 +70,26 @@ def test_games_against_oneself_follow_the_rules_of_pgx(name):
 
 @pytest.mark.parametrize("name", GAMES)
 def test_what_is_seen_is_all_that_there_is(name):
-    game, random = RULES[name], np.random.default_rng(1)
-    state = game.start(LANES)
+    game, random = rules(name), np.random.default_rng(1)
+    state, back = game.start(LANES), jax.jit(game.state)
     for _ in range(5):
         obs = game.observe(state)
-        jax.tree.map(np.testing.assert_array_equal, game.state(obs), state)
+        jax.tree.map(np.testing.assert_array_equal, back(obs), state)
         state, _, _ = game.step(state, any_of(np.asarray(obs[MASK]), random))
 
 
 @pytest.mark.parametrize(("name", "moves"), [("TicTacToe-v0", [4, 4]), ("ConnectFour-v0", [3] * 7)])
 def test_an_illegal_move_loses(name, moves):
-    game = RULES[name]
-    state = game.start(1)
+    game, lanes = rules(name), np.ones(LANES, np.int32)
+    state = game.start(LANES)
     for move in moves[:-1]:
-        state, reward, ended = game.step(state, jnp.array([move]))
-        assert (float(reward[0]), bool(ended[0])) == (0.0, False)
-    assert game.observe(state)[MASK][0, moves[-1]] == 0
-    _, reward, ended = game.step(state, jnp.array(moves[-1:]))
-    assert (float(reward[0]), bool(ended[0])) == (-1.0, True)
+        state, reward, ended = game.step(state, move * lanes)
+        assert not reward.any()
+        assert not ended.any()
+    assert not game.observe(state)[MASK][:, moves[-1]].any()
+    _, reward, ended = game.step(state, moves[-1] * lanes)
+    assert (reward == -1.0).all()
+    assert ended.all()
 
 
 def test_four_in_a_row_is_found_wherever_it_is():
@@ -133,7 +142,8 @@ def test_nobody_wins_against_the_perfect_player():
     assert {-1.0, 0.0, 1.0} == set(chance)
 
 
-@pytest.mark.parametrize("name", few_of(GAMES, ["TicTacToe-v0"]))
+@pytest.mark.long
+@pytest.mark.parametrize("name", GAMES)
 def test_searching_beats_moving_at_random(name):
     returns, _ = play(f"{name}?opponent=mcts&simulations=40", steps=30, lanes=16)
     assert len(returns) > 30

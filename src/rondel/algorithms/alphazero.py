@@ -74,7 +74,7 @@ class Found(NamedTuple):
     """What a search says of a position."""
 
     policy: Array  # [..., actions]: how likely each move ought to be
-    value: Array  # [...]: the mean of what was seen
+    value: Array  # [...]: of playing so
 
 
 class Rows(NamedTuple):
@@ -128,8 +128,11 @@ def search(
         max_num_considered_actions=config.considered,
         gumbel_scale=1.0 if explore else 0.0,
     )
-    value = found.search_tree.node_values[0, 0]
-    return found.action[0].astype(jnp.int32), Found(found.action_weights[0], value)
+    seen, policy = found.search_tree.summary(), found.action_weights
+    # what the policy that was found is worth; a mean of all visits counts bad moves that were tried
+    share = jnp.where(seen.visit_counts > 0, policy, 0.0)
+    value = jnp.sum(share * seen.qvalues, -1) / jnp.maximum(jnp.sum(share, -1), 1e-8)
+    return found.action[0].astype(jnp.int32), Found(policy[0], value[0])
 
 
 def act(

@@ -177,6 +177,7 @@ def test_the_home_plan_gives_the_numbers_of_the_whole_ring():
     assert_equal(result(alphazero.HOME, 2), result("all", 2))
 
 
+@pytest.mark.long
 def test_a_small_game_is_learned_whole():
     fields = SMALL | {"updates": 32, "batch": 64, "hidden": (32,), "simulations": 8}
     trained = rondel.start(

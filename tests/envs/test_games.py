@@ -137,6 +137,10 @@ def test_nobody_wins_against_the_perfect_player():
     # a coin says who begins; of 64 a mean of 32 with a deviation of 4
     assert set(opened) == {0, 1}
     assert 12 < opened.sum() < 52
+
+
+@pytest.mark.long
+def test_against_a_random_player_anything_may_happen():
     chance, _ = play("TicTacToe-v0?opponent=random")
     assert abs(chance.mean()) < 0.2
     assert {-1.0, 0.0, 1.0} == set(chance)
@@ -175,6 +179,7 @@ BLOCK = seen("""
 """)
 
 
+@pytest.mark.long
 def test_searching_finds_the_one_move():
     reply = jax.jit(opponents.mcts(connect_four.GAME, 200))
     for picture, move in ((WIN, 3), (BLOCK, 6)):

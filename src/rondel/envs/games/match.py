@@ -45,7 +45,8 @@ def environment(
     """
     if opponent is None and simulations is None:
         return self_play(spec, game)
-    known = {"random": lambda: opponents.at_random(game), **(own or {})}
+    known: dict[str, Callable[[], Opponent]] = {"random": lambda: opponents.at_random(game)}
+    known |= own or {}
     if not isinstance(opponent, str) or opponent not in (*known, "mcts"):
         names = ", ".join([*known, "mcts"])
         raise RondelError(f"{spec.id} has no opponent {opponent!r}; there are: {names}.")

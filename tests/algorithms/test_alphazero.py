@@ -71,6 +71,7 @@ def test_with_a_network_that_knows_nothing_the_search_wins_and_blocks():
     np.testing.assert_array_equal(again, action)  # nothing is left to chance
 
 
+@pytest.mark.long  # a search is dear to compile
 def test_a_lanes_search_does_not_depend_on_the_lanes_beside_it():
     algorithm, state = build()
     obs, look = all_piles(), jax.jit(algorithm.act, static_argnums=4)
@@ -173,6 +174,7 @@ def result(plan, lag):
         ring.close()
 
 
+@pytest.mark.long  # a search is dear to compile
 def test_the_home_plan_gives_the_numbers_of_the_whole_ring():
     assert_equal(result(alphazero.HOME, 2), result("all", 2))
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from rondel.types import Algorithm as Algorithm
     from rondel.types import Env as Env
     from rondel.types import EnvSpec as EnvSpec
+    from rondel.types import Game as Game
     from rondel.types import HostWorld as HostWorld
     from rondel.types import Memory as Memory
     from rondel.types import Network as Network
@@ -46,6 +47,7 @@ _WHERE = {
     "Algorithm": "rondel.types",
     "Env": "rondel.types",
     "EnvSpec": "rondel.types",
+    "Game": "rondel.types",
     "HostWorld": "rondel.types",
     "Memory": "rondel.types",
     "Network": "rondel.types",

@@ -45,6 +45,22 @@ class Step(NamedTuple):
     episode_length: Array
 
 
+class Game(NamedTuple):
+    """The rules of a game for two who move in turns, for algorithms that look ahead.
+
+    Pure functions over lanes, from the view of the player whose turn it is. What is seen is all
+    that there is to know: `state(observe(s))` goes on as `s` does.
+    """
+
+    start: Callable[[int], Tree]  # (b) -> state [b, ...]: nobody has moved
+    # (state, action [b]) -> (state, reward [b] of who moved, ended [b]); an illegal move loses
+    step: Callable[[Tree, Array], tuple[Tree, Array, Array]]
+    observe: Callable[[Tree], Tree]  # (state) -> obs, with a mask of what is legal
+    state: Callable[[Tree], Tree]  # (obs) -> state
+    # is a step of the environment one move? Else the opponent's reply is part of it
+    self_play: bool = True
+
+
 class Env(NamedTuple):
     """A traceable environment: pure functions over all lanes at once."""
 
@@ -53,6 +69,7 @@ class Env(NamedTuple):
     step: Callable[[Tree, Array], tuple[Tree, Step]]  # (state, action[b]) -> (state, step)
     # (state): frees lanes that are outside of JAX, where they are
     close: Callable[[Tree], None] | None = None
+    game: Game | None = None  # its rules, where it is a game for two
 
     @property
     def pure(self) -> bool:

@@ -15,10 +15,11 @@ IDS = [
     "gymnasium:FrozenLake-v1?map_name=8x8&is_slippery=false",
     "gymnasium:MountainCar-v0?goal_velocity=0.5",
     "probe:both",
+    "jax:TicTacToe-v0?opponent=mcts&simulations=2",
 ]
 arguments = st.dictionaries(
     st.sampled_from(
-        ["velocities", "id", "render_mode", "x", "max_episode_steps", "kwargs", "self"]
+        ["velocities", "opponent", "id", "render_mode", "x", "max_episode_steps", "kwargs", "self"]
     ),
     st.sampled_from(["1", "-1e999", "null", "[[]]", '"\\u003a"', "{}", "true", "NaN", "9" * 5_000]),
     min_size=1,

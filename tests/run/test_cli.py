@@ -61,7 +61,7 @@ def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(["list", "algorithms"])
     listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert listed == list(algorithms.TABLE)
-    assert {"ppo", "dqn", "sac"} <= set(listed)
+    assert {"ppo", "dqn", "sac", "alphazero"} <= set(listed)
     cli.main(["list", "envs"])
     listed = capsys.readouterr().out.split()
     assert {"jax:CartPole-v1", "gymnasium:CartPole-v1", "probe:one"} <= set(listed)

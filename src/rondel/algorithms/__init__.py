@@ -27,6 +27,7 @@ TABLE = {
     "appo": "rondel.algorithms.appo",
     "es": "rondel.algorithms.es",
     "ars": "rondel.algorithms.ars",
+    "alphazero": "rondel.algorithms.alphazero",
 }
 
 

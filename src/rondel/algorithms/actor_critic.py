@@ -24,7 +24,16 @@ from rondel.types import Array, EnvSpec, Network, Trajectory, Tree
 Loss: TypeAlias = Callable[[Tree, Tree], tuple[Array, dict[str, Array]]]
 
 
-class Settings(Protocol):
+class Descent(Protocol):
+    """What a `Config` says of descent."""
+
+    @property
+    def learning_rate(self) -> float: ...
+    @property
+    def anneal_steps(self) -> int | None: ...
+
+
+class Settings(Descent, Protocol):
     """What a `Config` says of networks and descent."""
 
     @property
@@ -33,10 +42,6 @@ class Settings(Protocol):
     def network(self) -> str: ...
     @property
     def log_std(self) -> float: ...
-    @property
-    def learning_rate(self) -> float: ...
-    @property
-    def anneal_steps(self) -> int | None: ...
 
 
 class State(NamedTuple):
@@ -173,7 +178,7 @@ def grad_of(
     return grads, metrics | {"grad_norm": optax.tree.norm(grads)}
 
 
-def count_steps(config: Settings, state: Tree, steps: Array) -> Tree:
+def count_steps(config: Descent, state: Tree, steps: Array) -> Tree:
     """The state after a round of so many environment steps [B]."""
     horizon = config.anneal_steps or 0
     return state._replace(steps=jnp.minimum(state.steps + steps.sum(), horizon))
@@ -186,7 +191,7 @@ def adam(max_grad_norm: float) -> optax.GradientTransformation:
 
 
 def descend(
-    config: Settings, optimiser: optax.GradientTransformation, state: Tree, grads: Tree
+    config: Descent, optimiser: optax.GradientTransformation, state: Tree, grads: Tree
 ) -> Tree:
     """The state after a step, whose size falls to 0 in a line if it is annealed."""
     horizon = config.anneal_steps

@@ -2,9 +2,10 @@
 
 `rondel train` starts from these and prints them. Besides fields of the algorithm's `Config` a row
 may set the run's own: lanes, block, normalise_observations, scale_rewards. How well they do is in
-benchmarks/learning; those of LunarLander-v3, HalfCheetah-v5, Pong-v5, Breakout-MinAtar and of ars
-are others' settings. Those of rainbow, apex, gorila, of sac for HalfCheetah-v5, and of ars but
-for CartPole-v1 have not been run to their ends yet.
+benchmarks/learning and benchmarks/games; those of LunarLander-v3, HalfCheetah-v5, Pong-v5,
+Breakout-MinAtar and of ars are others' settings. Those of rainbow, apex, gorila, of sac for
+HalfCheetah-v5, of ars but for CartPole-v1 and of alphazero for ConnectFour-v0 have not been run to
+their ends yet.
 """
 
 from __future__ import annotations
@@ -113,5 +114,18 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
         "Swimmer-v5": {"lanes": 2, "sigma": 0.01},
         "Hopper-v5": {"lanes": 16, "top": 4, "learning_rate": 0.01, "sigma": 0.025},
         "HalfCheetah-v5": {"lanes": 64, "top": 4},
+    },
+    # a search is quicker for many lanes in one call, and four actors still share them
+    "alphazero": {
+        "TicTacToe-v0": {"block": 16},
+        "ConnectFour-v0": {
+            "lanes": 128,
+            "block": 32,
+            "considered": 7,
+            "updates": 64,
+            "capacity": 200_000,
+            "warmup": 8_000,
+            "hidden": (256, 128),
+        },
     },
 }

@@ -108,7 +108,8 @@ def prepare(
         )
     _check_env(world)
     spec = world.spec._replace(lanes=options.lanes)
-    built = _built(build, config, spec, brought)
+    _check_planner(name, build, options)
+    built = _built(build, config, world, spec, brought)
     if not isinstance(built, Algorithm):
         raise RondelError(
             f"{name}'s make returned a {type(built).__name__}; it must return an Algorithm."
@@ -129,14 +130,31 @@ def prepare(
     return Setup(name, config, options, told, task, plan)
 
 
-def _built(build: Any, config: Any, spec: EnvSpec, brought: Any) -> Any:
-    """The algorithm, with the user's own network where there is one."""
+def _built(build: Any, config: Any, world: Env | HostWorld, spec: EnvSpec, brought: Any) -> Any:
+    """The algorithm, with the user's own network and a model to plan in, where it takes them."""
+    parts: dict[str, Any] = {}
     kind = getattr(config, "network", "")
-    if not (networks.are_taken_by(build) and networks.is_own(kind)):
-        return build(config, spec)
-    if brought is None or isinstance(brought, str):
-        brought = networks.imported(kind)
-    return build(config, spec, network=networks.as_network(brought, spec.observation))
+    if networks.are_taken_by(build) and networks.is_own(kind):
+        if brought is None or isinstance(brought, str):
+            brought = networks.imported(kind)
+        parts["network"] = networks.as_network(brought, spec.observation)
+    if _plans(build):
+        parts["model"] = world if isinstance(world, Env) else None
+    return build(config, spec, **parts)
+
+
+def _plans(build: Any) -> bool:
+    """Does an algorithm's `make` take the environment, to look ahead in it?"""
+    return "model" in inspect.signature(build).parameters
+
+
+def _check_planner(name: str, build: Any, options: Options) -> None:
+    changed = [f for f in ("normalise_observations", "scale_rewards") if getattr(options, f)]
+    if changed and _plans(build):
+        raise RondelError(
+            f"{name} looks ahead in its environment, from what is seen there and to what is earned "
+            f"there: leave {' and '.join(changed)} out."
+        )
 
 
 class Shard(NamedTuple):

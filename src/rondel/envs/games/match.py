@@ -1,0 +1,98 @@
+"""From the rules of a game to an environment: against oneself, or against an opponent.
+
+Observations are dicts: `board` from the view of the player whose turn it is, and a mask of legal
+moves. An illegal move loses. In self-play a step is one move, its reward that of the player who
+moved, and an episode's return the first player's result. With an opponent, its reply is part of the
+step, rewards are ours, and a coin says who begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+
+from rondel.envs.episodic import episodic
+from rondel.envs.games import opponents
+from rondel.errors import RondelError
+from rondel.ops import random
+from rondel.types import Array, Env, EnvSpec, Game, Step, Tree
+
+# (state, keys [b]) -> action [b]
+Opponent: TypeAlias = Callable[[Tree, Array], Array]
+
+
+class Match(NamedTuple):
+    """A game against an opponent in each of b lanes; it is our turn."""
+
+    board: Tree  # [b, ...]
+    key: Array  # [b]: the opponent's randomness
+    moves: Array  # [b] uint32: how often it was our turn, each with a key of its own
+
+
+def environment(
+    spec: EnvSpec,
+    game: Game,
+    opponent: str | None,
+    simulations: int | None,
+    own: Mapping[str, Callable[[], Opponent]] | None = None,
+) -> Env:
+    """The game against oneself, or against one that is known by name.
+
+    All games have the opponents `random` and `mcts`; some have their `own`.
+    """
+    if opponent is None and simulations is None:
+        return self_play(spec, game)
+    known: dict[str, Callable[[], Opponent]] = {"random": lambda: opponents.at_random(game)}
+    known |= own or {}
+    if not isinstance(opponent, str) or opponent not in (*known, "mcts"):
+        names = ", ".join([*known, "mcts"])
+        raise RondelError(f"{spec.id} has no opponent {opponent!r}; there are: {names}.")
+    if opponent == "mcts":
+        count = opponents.SIMULATIONS if simulations is None else simulations
+        spec = spec._replace(id=f"{spec.id}?opponent=mcts&simulations={count}")
+        return against(spec, game, opponents.mcts(game, count))
+    if simulations is not None:
+        raise RondelError(f"simulations={simulations} is for opponent=mcts, not for {opponent}.")
+    return against(spec._replace(id=f"{spec.id}?opponent={opponent}"), game, known[opponent]())
+
+
+def self_play(spec: EnvSpec, game: Game) -> Env:
+    """One policy moves for both."""
+    env = episodic(spec, lambda keys: game.start(keys.shape[0]), game.step, game.observe)
+
+    def step(state: Tree, action: Array) -> tuple[Tree, Step]:
+        state, after = env.step(state, action)
+        mover = jnp.where(after.episode_length % 2 == 1, 1.0, -1.0)  # the first player, the second
+        return state, after._replace(episode_return=after.reward * mover)
+
+    return env._replace(step=step, game=game)
+
+
+def against(spec: EnvSpec, game: Game, reply: Opponent) -> Env:
+    """We move for one, `reply` for the other."""
+
+    def start(keys: Array) -> Match:
+        board = game.start(keys.shape[0])
+        opened, _, _ = game.step(board, reply(board, random.fold(keys, 1)))
+        ours = random.uniform(random.fold(keys, 2), 1)[:, 0] < 0.5
+        return Match(_where(ours, board, opened), keys, jnp.zeros(keys.shape, jnp.uint32))
+
+    def move(match: Match, action: Array) -> tuple[Match, Array, Array]:
+        board, won, over = game.step(match.board, action)
+        answer = reply(board, random.fold(match.key, 3, match.moves))
+        replied, lost, ended = game.step(board, answer)
+        after = Match(_where(over, board, replied), match.key, match.moves + 1)
+        return after, jnp.where(over, won, -lost), over | ended
+
+    env = episodic(spec, start, move, lambda match: game.observe(match.board))
+    return env._replace(game=game._replace(self_play=False))
+
+
+def _where(lanes: Array, chosen: Tree, other: Tree) -> Tree:
+    def pick(a: Array, b: Array) -> Array:
+        return jnp.where(lanes.reshape(-1, *(1,) * (b.ndim - 1)), a, b)
+
+    return jax.tree.map(pick, chosen, other)

@@ -25,7 +25,11 @@ CLASSICS = {
     "MountainCarContinuous-v0": "mountain_car_continuous",
     "Pendulum-v1": "pendulum",
 }
-"""The ids of the world `jax`, and the module in `envs.classic` that makes each."""
+"""Gymnasium's classics in the world `jax`, and the module in `envs.classic` that makes each."""
+
+_MODULES = {name: f"classic.{module}" for name, module in CLASSICS.items()}
+_MODULES |= {"KeyDoor-v0": "key_door"}
+"""All ids of the world `jax`, and the module in `envs` that makes each."""
 
 PROBES = ("one", "observation", "delay", "action", "both", "memory", "continuous")
 """The ids of the world `probe`, each a function in `envs.probes`."""
@@ -66,7 +70,7 @@ def names() -> dict[str, list[str]]:
     from rondel.envs import gymnax
     from rondel.envs.gym.worlds import registered
 
-    found = {"jax": list(CLASSICS), "gymnasium": registered(), "gymnax": gymnax.registered()}
+    found = {"jax": list(_MODULES), "gymnasium": registered(), "gymnax": gymnax.registered()}
     if is_installed("envpool"):
         from rondel.envs import envpool
 
@@ -82,7 +86,7 @@ def is_installed(package: str) -> bool:
 def is_ours(env: Env | HostWorld) -> bool:
     """Is it one of the environments that Rondel itself brings?"""
     world, _, name = env.spec.id.partition(":")
-    return (world == "jax" and split(name)[0] in CLASSICS) or (world == "probe" and name in PROBES)
+    return (world == "jax" and split(name)[0] in _MODULES) or (world == "probe" and name in PROBES)
 
 
 def bare_id(env_id: str) -> str:
@@ -95,8 +99,8 @@ def _by_id(env_id: str) -> Env | HostWorld:
     world, colon, name = env_id.partition(":")
     if not colon or "?" in world:
         world, name = _fastest(env_id), env_id
-    if world == "jax" and split(name)[0] in CLASSICS:
-        return _classic(*split(name))
+    if world == "jax" and split(name)[0] in _MODULES:
+        return _own(*split(name))
     if world == "probe" and name in PROBES:
         return _call("rondel.envs.probes", name)
     if world == "gymnasium":
@@ -128,7 +132,7 @@ def _by_id(env_id: str) -> Env | HostWorld:
 def _fastest(name: str) -> str:
     """The world to take an id from that names none."""
     bare, arguments = split(name)
-    if bare in CLASSICS and arguments.keys() <= _arguments(bare):
+    if bare in _MODULES and arguments.keys() <= _arguments(bare):
         return "jax"
     from rondel.envs.gym.worlds import is_registered
 
@@ -140,13 +144,13 @@ def _fastest(name: str) -> str:
     return "gymnasium"
 
 
-def _classic(name: str, arguments: dict[str, Any]) -> Env:
+def _own(name: str, arguments: dict[str, Any]) -> Env:
     if unknown := arguments.keys() - _arguments(name):
         there = ", ".join(sorted(_arguments(name))) or "none"
         raise RondelError(
             f"jax:{name} has no argument {', '.join(sorted(unknown))}; there are: {there}."
         )
-    env: Env = import_module(f"rondel.envs.classic.{CLASSICS[name]}").make(**arguments)
+    env: Env = import_module(f"rondel.envs.{_MODULES[name]}").make(**arguments)
     return env
 
 

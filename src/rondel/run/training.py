@@ -16,7 +16,17 @@ from rondel.envs import make
 from rondel.errors import RondelError, at_least
 from rondel.execution.loop import Limits, met
 from rondel.execution.round import Report
-from rondel.run import checkpoint, curve, diagnosis, folder, machine, profile, saved, summary
+from rondel.run import (
+    checkpoint,
+    curve,
+    demonstrations,
+    diagnosis,
+    folder,
+    machine,
+    profile,
+    saved,
+    summary,
+)
 from rondel.run.clock import Clock
 from rondel.run.display import Display, Silent
 from rondel.run.evaluation import Evaluation, run_episodes
@@ -243,6 +253,37 @@ def evaluate(
             "policy was trained: evaluate it in an environment with the same."
         )
     return run_episodes(policy.algorithm, world, policy.weights, episodes, seed)
+
+
+def record(
+    what: Run | Policy | str | os.PathLike[str] | demonstrations.Act,
+    file: str | os.PathLike[str],
+    env: Any = None,
+    *,
+    episodes: int = 100,
+    seed: int = 0,
+) -> float:
+    """Write greedy episodes into a file, as demonstrations for others; returns their mean return.
+
+    Of a run, a policy, what a folder holds, or a function of your own, `act(obs, carry) -> (action,
+    carry)` for single observations: carry is None when an episode begins, and then what it last
+    returned. Its actions are choices from 0, or in -1..1.
+
+    >>> rondel.record(run, "demonstrations.safetensors", episodes=100)
+    """
+    if isinstance(what, str | os.PathLike):
+        with load(what) as run:
+            return record(run, file, env, episodes=episodes, seed=seed)
+    if not isinstance(what, Run | Policy):
+        if env is None:
+            raise RondelError("A function of your own needs an environment to act in: env=….")
+        return demonstrations.record_with(what, make(env), file, episodes, seed)
+    policy = what.policy if isinstance(what, Run) else what
+    if env is None and isinstance(what, Run):
+        env = what.setup.task.env
+    world = make(policy.spec.id if env is None else env)
+    act = demonstrations.act_of(policy)
+    return demonstrations.record_with(act, world, file, episodes, seed)
 
 
 def _drive(

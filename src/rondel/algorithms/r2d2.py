@@ -198,10 +198,14 @@ def misfits(
     """
     rows_ahead = jnp.concatenate([rows.valid[1:-1], jnp.zeros_like(rows.valid[:1])])
     truncated = rows.truncated[:-1] | ~rows_ahead
-    ends = rows.terminated[:-1], truncated, rows.valid[:-1]
-    earned, *ended = (_longer(x, config.n_step - 1) for x in (rows.reward[:-1], *ends))
-    n_step = ops.n_step(earned, *ended, discount=config.discount, n=config.n_step)
-    reward, discount, offset, valid = n_step
+    reward, discount, offset, valid = ops.n_step(
+        _longer(rows.reward[:-1], config.n_step - 1),
+        _longer(rows.terminated[:-1], config.n_step - 1),
+        _longer(truncated, config.n_step - 1),
+        _longer(rows.valid[:-1], config.n_step - 1),
+        config.discount,
+        config.n_step,
+    )
     best = returns.of(target, dqn.q_of(returns, chooser, rows.obs).argmax(-1))
     taken = returns.of(out[:-1], rows.action[:-1])
     return dqn.misfit_along(returns, taken, reward, discount, offset, best), valid

@@ -68,7 +68,8 @@ def play(act: Act, world: Env | HostWorld, episodes: int, seed: int) -> Iterator
     with closing(_lane(world, seed)) as lane:
         step = lane.reset()
         for _ in range(episodes):
-            seen, done, carry = [step], [], None
+            seen, carry = [step], None
+            done: list[np.ndarray] = []
             while not (step.terminated[0] or step.truncated[0]):
                 action, carry = act(jax.tree.map(lambda x: x[0], step.obs), carry)
                 done.append(np.asarray(action, _units(world.spec)))

@@ -133,7 +133,8 @@ def prepare(
 
 def _built(build: Any, config: Any, spec: EnvSpec, brought: Any) -> Any:
     """The algorithm, with the user's own network and demonstrations where there are any."""
-    kind, parts = getattr(config, "network", ""), {}
+    parts: dict[str, Any] = {}
+    kind = getattr(config, "network", "")
     if networks.are_taken_by(build) and networks.is_own(kind):
         if brought is None or isinstance(brought, str):
             brought = networks.imported(kind)

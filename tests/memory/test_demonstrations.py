@@ -31,7 +31,12 @@ def stretch(lanes: int, rows: int, begin: int = 0) -> Stretch:
 def both(share: float, shards: int = 1, exponent: float | None = 1.0) -> tuple[Any, Any]:
     shown = stretch(1, SHOWN * S, begin=10_000)
     memory = with_demonstrations(
-        lambda n: sequences(n, BATCH, 1, L, S, exponent), 24, shown, SHOWN, (SHOWN + 1) * S, share
+        lambda n: sequences(n, BATCH, 1, L, S, exponent),
+        24 * shards,
+        shown,
+        SHOWN,
+        (SHOWN + 1) * S,
+        share,
     )
     held = memory.init(stretch(LANES, T), shards)
     for r in range(3):

@@ -208,6 +208,7 @@ def test_a_policy_hands_its_memory_to_whoever_asks():
         assert carry.recalled.action.tolist() == [action]
 
 
+@pytest.mark.long
 def test_it_answers_what_was_asked_three_steps_ago():
     with rondel.start(
         "r2d2", "probe:memory", tuned=False, steps=5_000, lanes=16, rollout=8, updates=8,

@@ -29,7 +29,7 @@ def test_what_was_written_is_read(tmp_path):
     column = {name: getattr(read, name)[:, 0].tolist() for name in read._fields[1:7]}
     yes, no = True, False
     assert column == {
-        "first": [yes, no, no, no, yes, no, yes],
+        "first": [yes, no, no, no, yes, no, no],
         "action": [0, 1, 2, 0, 0, 0],
         "reward": [1, 1, 1, 0, 1, 0],
         "terminated": [no, no, yes, no, no, no],

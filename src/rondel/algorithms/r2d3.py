@@ -18,7 +18,7 @@ from rondel.algorithms import r2d2
 from rondel.errors import RondelError, from_zero_to_one
 from rondel.memory.demonstrations import with_demonstrations
 from rondel.memory.sequences import Stretch
-from rondel.types import Algorithm, EnvSpec, Memory, Network, Trajectory
+from rondel.types import Algorithm, EnvSpec, Memory, Network, Trajectory, Tree
 
 FAMILY, ACTIONS, RECURRENT = r2d2.FAMILY, r2d2.ACTIONS, r2d2.RECURRENT
 PAPER = (
@@ -58,7 +58,7 @@ def layout(first: np.ndarray, stride: int, before: int, after: int) -> np.ndarra
 def stretch_of(config: Config, algorithm: Algorithm, shown: Trajectory) -> Stretch:
     """Demonstrations as items of one lane, each with the same priority."""
     after = config.length - config.stride  # so that a sequence can begin anywhere in them
-    place = layout(shown.first[:-1, 0], config.stride, config.burn_in, after)
+    place = layout(np.asarray(shown.first)[:-1, 0], config.stride, config.burn_in, after)
     there = place >= 0
     obs = jax.tree.map(lambda x: x[:-1], shown.obs)
     ends = shown.terminated, shown.truncated, shown.valid
@@ -67,7 +67,7 @@ def stretch_of(config: Config, algorithm: Algorithm, shown: Trajectory) -> Stret
     rows = rows._replace(valid=rows.valid & there[None], first=rows.first & there[None])
     begins = len(place) // config.stride
     recalled = algorithm.carry(jnp.zeros(begins, jnp.int32)).recalled
-    priority = np.ones((1, begins), np.float32) if config.prioritised else None
+    priority: Tree = np.ones((1, begins), np.float32) if config.prioritised else None
     return Stretch(rows, jax.tree.map(lambda x: np.asarray(x)[None], recalled), priority)
 
 

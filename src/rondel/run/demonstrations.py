@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
@@ -85,7 +86,7 @@ def play(act: Act, world: Env | HostWorld, episodes: int, seed: int) -> Iterator
 
 def act_of(policy: Policy) -> Act:
     """What a policy does, greedily."""
-    algorithm, lane = policy.algorithm, np.arange(1, dtype=np.int32)
+    algorithm, lane = policy.algorithm, jnp.arange(1)
     greedy = jax.jit(lambda *at: algorithm.act(*at, False)[:2])
     keys = per_lane(key_of(0, Purpose.EVALUATE, 1), lane)
 
@@ -192,16 +193,16 @@ def _named(track: dict[str, Any]) -> dict[str, np.ndarray]:
 def _trajectory(track: dict[str, Any]) -> Trajectory:
     rows = jax.tree.map(lambda x: x[:, None], track)
 
-    def longer(x: np.ndarray) -> np.ndarray:
+    def longer(x: Any) -> Any:
         return np.concatenate([x, x[-1:]])
 
     return Trajectory(
         obs=jax.tree.map(longer, rows.pop("obs")),
-        first=np.concatenate([rows.pop("first"), np.ones((1, 1), bool)]),
+        first=longer(rows.pop("first")),
         **rows,
         extras=(),
         carry=(),
-        lane=np.zeros(1, np.int32),
+        lane=jnp.zeros(1, jnp.int32),
     )
 
 
@@ -216,7 +217,7 @@ class _Traced:
         self._step = jax.jit(env.step)
 
     def reset(self) -> Step:
-        lane = np.zeros(1, np.int32)
+        lane = jnp.zeros(1, jnp.int32)
         self._state, step = self._env.init(per_lane(key_of(self._seed, Purpose.EVALUATE, 3), lane))
         return jax.tree.map(np.asarray, step)
 

@@ -51,25 +51,29 @@ def rows_of(reward, terminated, truncated, valid, actions=2):
     return rows, *rng.normal(size=(3, m, 1, actions)).astype(np.float32)
 
 
+def misfits(returns, *rows, **fields):
+    config = r2d2.Config(**TINY | fields)
+    return jax.jit(functools.partial(r2d2.misfits, config, returns))(*rows)
+
+
 def test_targets_are_those_of_rlax():
     """Double, 3-step, on their scale; no step but the last one is shortened."""
-    config = r2d2.Config(**TINY | {"discount": 0.9})
     rng, m = np.random.default_rng(1), 9
     reward = rng.normal(size=m).astype(np.float32) * 20
     terminated, never = np.arange(m) == 4, np.zeros(m, bool)
     rows, out, target, chooser = rows_of(reward, terminated, never, ~never)
-    misfit, valid = r2d2.misfits(
-        config, return_distributions.rescaled(), rows, out, target, chooser
+    returns = return_distributions.rescaled()
+    misfit, valid = misfits(returns, rows, out, target, chooser, discount=0.9)
+    oracle = functools.partial(
+        rlax.transformed_n_step_q_learning, n=3, tx_pair=rlax.SIGNED_HYPERBOLIC_PAIR
     )
-    error = rlax.transformed_n_step_q_learning(
+    error = jax.jit(oracle)(
         out[:-1, 0],
         rows.action[:-1, 0],
         target[1:, 0],
         chooser[1:, 0].argmax(-1),
         reward[:-1],
         np.where(terminated, 0.0, 0.9).astype(np.float32)[:-1],
-        n=3,
-        tx_pair=rlax.SIGNED_HYPERBOLIC_PAIR,
     )
     assert valid.all()
     np.testing.assert_allclose(-misfit.td[:, 0], error, rtol=1e-3, atol=1e-4)
@@ -77,7 +81,6 @@ def test_targets_are_those_of_rlax():
 
 def test_ends_by_hand():
     """A time limit at row 1, its reset at row 2; row 4 does not lead to row 5."""
-    config = r2d2.Config(**TINY | {"discount": 0.5})
     yes, no = True, False
     rows, out, target, chooser = rows_of(
         reward=np.float32([1, 2, 0, 4, 8, 16, 32]),
@@ -86,14 +89,14 @@ def test_ends_by_hand():
         valid=[yes, yes, no, yes, no, yes, yes],
     )
     best = target[np.arange(7), 0, chooser[:, 0].argmax(-1)]
-    misfit, valid = r2d2.misfits(
-        config, return_distributions.expected(), rows, out, target, chooser
-    )
+    returns = return_distributions.expected()
+    misfit, valid = misfits(returns, rows, out, target, chooser, discount=0.5)
     assert valid[:, 0].tolist() == [yes, yes, no, yes, no, yes]
     taken = out[np.arange(7), 0, rows.action[:, 0]]
     # 1 + 0.5 * 2 + 0.25 Q(2); 2 + 0.5 Q(2); 4 + 0.5 Q(4), since row 4 is torn; 16 + 0.5 Q(6)
     wanted = [2 + 0.25 * best[2], 2 + 0.5 * best[2], 4 + 0.5 * best[4], 16 + 0.5 * best[6]]
-    np.testing.assert_allclose(misfit.td[[0, 1, 3, 5], 0], taken[[0, 1, 3, 5]] - wanted, rtol=1e-4)
+    td = np.asarray(misfit.td)[[0, 1, 3, 5], 0]
+    np.testing.assert_allclose(td, taken[[0, 1, 3, 5]] - wanted, rtol=1e-4)
 
 
 @functools.cache
@@ -133,7 +136,8 @@ def acted(algorithm, weights, stream, rounds):
         yield trajectory._replace(extras=extras_of(r))
 
 
-@pytest.mark.parametrize("memory", ["lstm"])
+@pytest.mark.long
+@pytest.mark.parametrize("memory", ["gru", "lstm"])
 def test_learners_that_know_no_more_say_what_actors_said(memory, stream):
     """With the actor's own weights a sequence is as wrong as its first priority says.
 
@@ -142,16 +146,16 @@ def test_learners_that_know_no_more_say_what_actors_said(memory, stream):
     """
     algorithm, state = build(memory=memory)
     lines, memory = stream(24, 2, seed=5), None
-    prepare, first = jax.jit(algorithm.prepare), {}
+    prepare, add, first = jax.jit(algorithm.prepare), jax.jit(algorithm.memory.add), {}
     for r, trajectory in enumerate(acted(algorithm, algorithm.acting(state), lines, 6)):
         items, steps = prepare(algorithm.acting(state), trajectory)
         assert steps.tolist() == lines.valid[4 * r : 4 * r + 4].sum(0).tolist()
         memory = algorithm.memory.init(items, 1) if memory is None else memory
-        memory = algorithm.memory.add(memory, items, random.key(0))
+        memory = add(memory, items, random.key(0))
         for k in range(2):  # it ends with row 2 (k + 1) of the round and began 8 rows before
             begun = (4 * r + 2 * (k + 1) - 8) // 2
             first |= {(lane, begun): float(items.priority[lane, k]) for lane in range(2)}
-    batch, (lane, begun) = algorithm.memory.draw(memory, random.key(1), 0)
+    batch, (lane, begun) = jax.jit(algorithm.memory.draw)(memory, random.key(1), 0)
     gradient = jax.jit(algorithm.gradient)
     _, weight, feedback, _ = gradient(algorithm.learning(state), batch, random.key(0))
     places = list(zip(lane.tolist(), begun.tolist(), strict=True))
@@ -165,7 +169,7 @@ def test_nothing_is_learned_through_the_burn_in():
     """Rows of the burn-in change what is remembered, but no gradient reaches what was stored."""
     config = r2d2.Config(**TINY)
     network = r2d2.network_for(config, SPEC, 3)
-    params, rng = network.init(random.key(0)), np.random.default_rng(0)
+    params, rng = jax.jit(network.init)(random.key(0)), np.random.default_rng(0)
     obs = rng.normal(size=(8, 1, 2)).astype(np.float32)
     flags, ones = np.zeros((8, 1), bool), np.ones((8, 1), np.float32)
     rows = r2d2.Rows(obs, flags, np.zeros((8, 1), np.int32), ones, flags, flags, ~flags)
@@ -176,13 +180,14 @@ def test_nothing_is_learned_through_the_burn_in():
         return r2d2.values(config, network, params, recalled, rows._replace(obs=obs)).sum()
 
     cell = network.start(1).cell
-    grads = jax.grad(total, (0, 1))(cell, obs, 2)
-    assert not any(np.asarray(x).any() for x in jax.tree.leaves(grads[0]))
-    assert not np.asarray(grads[1][:2]).any()
-    assert np.asarray(grads[1][2:]).any()
+    learned = jax.jit(jax.value_and_grad(total, (0, 1)), static_argnums=2)
+    value, (of_cell, of_obs) = learned(cell, obs, 2)
+    assert not any(np.asarray(x).any() for x in jax.tree.leaves(of_cell))
+    assert not np.asarray(of_obs[:2]).any()
+    assert np.asarray(of_obs[2:]).any()
     moved = obs + np.float32(np.arange(8) == 0)[:, None, None]
-    assert total(cell, moved, 2) != total(cell, obs, 2)
-    assert any(np.asarray(x).any() for x in jax.tree.leaves(jax.grad(total)(cell, obs, 0)))
+    assert learned(cell, moved, 2)[0] != value
+    assert any(np.asarray(x).any() for x in jax.tree.leaves(learned(cell, obs, 0)[1][0]))
 
 
 @pytest.mark.parametrize(
@@ -201,6 +206,7 @@ def test_what_can_not_work_gets_a_sentence(fields, sentence):
         r2d2.make(r2d2.Config(**TINY | fields), SPEC)
 
 
+@pytest.mark.long
 def test_a_policy_hands_its_memory_to_whoever_asks():
     with rondel.start("r2d2", "probe:memory", lanes=2, tuned=False, **TINY) as started:
         action, carry = started.policy.act(np.zeros(2, np.float32))
@@ -233,16 +239,14 @@ def result(plan, lag=0):
         ring.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("plan", "lag", "other"),
     [
+        ("all", 0, "env*2 | policy | learner"),
         ("all", 2, "actor*2 | memory | gradient+update"),
-        pytest.param("all", 0, "env*2 | policy | learner", marks=pytest.mark.long),
         # shards draw other rows than a whole memory does, wherever they are
-        pytest.param(
-            *("actor+memory*2 | gradient+update", 2, "actor*2 | memory*2 | gradient+update"),
-            marks=pytest.mark.long,
-        ),
+        ("actor+memory*2 | gradient+update", 2, "actor*2 | memory*2 | gradient+update"),
     ],
 )
 def test_other_plans_give_the_same_numbers(plan, lag, other):

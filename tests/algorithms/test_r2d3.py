@@ -44,8 +44,9 @@ def test_each_episode_begins_where_a_sequence_does():
 
 def test_all_that_was_shown_can_be_drawn(shown):
     algorithm, track = built(shown, demo_ratio=1.0, batch=512)
-    items = algorithm.memory.init(_items_like(algorithm), 1)
-    batch, _ = jax.jit(algorithm.memory.draw)(items, jax.random.key(0), 0)
+    memory = algorithm.memory
+    draw = jax.jit(lambda like, key: memory.draw(memory.init(like, 1), key, 0)[0])
+    batch = draw(_items_like(algorithm), jax.random.key(0))
     # what counts: the rows after the burn-in but for the last one
     valid = np.asarray(batch.rows.valid)[:, 2:-1]
     drawn = np.asarray(batch.rows.obs)[:, 2:-1][valid]

@@ -1,5 +1,6 @@
 """Two memories as one: shares, tickets, and what is not told stays as it was."""
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import jax
@@ -10,6 +11,7 @@ import pytest
 from rondel.memory import priorities
 from rondel.memory.demonstrations import with_demonstrations
 from rondel.memory.sequences import Stretch, sequences
+from rondel.types import Memory
 
 LANES, T, S, L, BATCH = 2, 4, 2, 6, 512
 SHOWN = 10  # rounds of S rows, in one lane
@@ -28,16 +30,21 @@ def stretch(lanes: int, rows: int, begin: int = 0) -> Stretch:
     return Stretch(Rows(obs, none, ~none), obs[:, ::S], np.ones((lanes, rows // S), np.float32))
 
 
-def both(share: float, shards: int = 1, exponent: float | None = 1.0) -> tuple[Any, Any]:
+@cache
+def both(share: float, shards: int = 1) -> tuple[Memory, Any]:
+    """Both memories, and what they hold after three rounds."""
     shown = stretch(1, SHOWN * S, begin=10_000)
     memory = with_demonstrations(
-        lambda n: sequences(n, BATCH, 1, L, S, exponent),
+        lambda n: sequences(n, BATCH, 1, L, S, exponent=1.0),
         24 * shards,
         shown,
         SHOWN,
         (SHOWN + 1) * S,
         share,
     )
+    init = jax.jit(memory.init, static_argnums=1)
+    add, draw, rank = map(jax.jit, (memory.add, memory.draw, memory.rank))
+    memory = Memory(init, add, draw, rank, memory.draws)
     held = memory.init(stretch(LANES, T), shards)
     for r in range(3):
         held = memory.add(held, stretch(LANES, T, r * T), jax.random.key(0))
@@ -77,8 +84,9 @@ def test_only_what_was_taken_is_ranked():
 
 
 def test_no_word_leaves_a_leaf_and_its_sums_as_they_are():
-    levels = priorities.put(priorities.empty(40), jnp.arange(40), jnp.ones(40))
-    told = priorities.assign(levels, jnp.array([3, 3, 20]), jnp.array([5.0, jnp.nan, jnp.nan]))
+    put, assign = jax.jit(priorities.put), jax.jit(priorities.assign)
+    levels = put(priorities.empty(40), np.arange(40), np.ones(40, np.float32))
+    told = assign(levels, np.array([3, 3, 20]), np.float32([5.0, np.nan, np.nan]))
     assert np.flatnonzero(np.asarray(told[0][:40]) != 1.0).tolist() == [3]
     assert float(priorities.total(told)) == 44.0
 

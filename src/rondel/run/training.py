@@ -1,4 +1,4 @@
-"""From a request to a trained agent: `start`, `train`, `resume`, `load`, `evaluate`."""
+"""From a request to a trained agent: `start`, `train`, `resume`, `load`, `evaluate`, `record`."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ from rondel.run.policy import Policy
 from rondel.run.record import Recorder, number, read
 from rondel.run.run import Run
 from rondel.run.setup import Setup, prepare
+from rondel.types import Env, HostWorld
 
 Callback = Callable[[Run, Report], Any]
 STEPS = 100_000
@@ -240,19 +241,22 @@ def evaluate(
         with load(what, algorithm=algorithm, env=bring, config=config, network=network) as run:
             return evaluate(run, env, episodes=episodes, seed=seed)
     policy = what.policy if isinstance(what, Run) else what
+    return run_episodes(policy.algorithm, _world(what, env), policy.weights, episodes, seed)
+
+
+def _world(what: Run | Policy, env: Any) -> Env | HostWorld:
+    """Where a policy is to play: where it was trained, or in another one that it can take."""
     if env is None and isinstance(what, Run):
-        world = what.setup.task.env
-    else:
-        world = make(policy.spec.id if env is None else env)
-    wanted, given = (
-        spaces.to_json(spaces.unstacked(s.observation)) for s in (policy.spec, world.spec)
-    )
-    if wanted != given or spaces.to_json(policy.spec.action) != spaces.to_json(world.spec.action):
+        return what.setup.task.env
+    spec = what.policy.spec if isinstance(what, Run) else what.spec
+    world = make(spec.id if env is None else env)
+    wanted, given = (spaces.to_json(spaces.unstacked(s.observation)) for s in (spec, world.spec))
+    if wanted != given or spaces.to_json(spec.action) != spaces.to_json(world.spec.action):
         raise RondelError(
-            f"{world.spec.id} has other observations or actions than {policy.spec.id}, where the "
-            "policy was trained: evaluate it in an environment with the same."
+            f"{world.spec.id} has other observations or actions than {spec.id}, where the policy "
+            "was trained: take an environment with the same."
         )
-    return run_episodes(policy.algorithm, world, policy.weights, episodes, seed)
+    return world
 
 
 def record(
@@ -278,12 +282,8 @@ def record(
         if env is None:
             raise RondelError("A function of your own needs an environment to act in: env=….")
         return demonstrations.record_with(what, make(env), file, episodes, seed)
-    policy = what.policy if isinstance(what, Run) else what
-    if env is None and isinstance(what, Run):
-        env = what.setup.task.env
-    world = make(policy.spec.id if env is None else env)
-    act = demonstrations.act_of(policy)
-    return demonstrations.record_with(act, world, file, episodes, seed)
+    act = demonstrations.act_of(what.policy if isinstance(what, Run) else what)
+    return demonstrations.record_with(act, _world(what, env), file, episodes, seed)
 
 
 def _drive(

@@ -19,6 +19,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import rondel
+from rondel.envs import key_door
+
 HERE = Path(__file__).parent
 
 
@@ -53,6 +56,8 @@ def behind(lag: int, plan: str = "actor*4 | learner") -> tuple[str, ...]:
     return ("--plan", plan, "--lag", str(lag), "--on", "inline")
 
 
+# episodes of the expert in `envs.key_door`, which `main` writes
+SHOWN = ("--demonstrations", "shown.safetensors")
 CENTRAL = "actor+memory+gradient*4 | update"
 # what lag does with V-trace and without: the same settings, weights up to date and 8 rounds old
 EVEN = ("--no-tuned", "--rollout", "16")
@@ -89,6 +94,10 @@ ROWS = {
     "vtrace-lag-0": Row("impala", "CartPole-v1", 500_000, 475, 5, EVEN + behind(0), 5),
     "vtrace-lag-8": Row("impala", "CartPole-v1", 500_000, 475, 5, EVEN + behind(8), 5),
     "uncorrected-lag-0": Row("a3c", "CartPole-v1", 500_000, 475, 5, EVEN + behind(0), 5),
+    "r2d2-hidden": Row("r2d2", HIDDEN, 1_000_000, 400, 5, seeds=5),
+    # what nobody finds by chance: with demonstrations, and without
+    "r2d3-key-door": Row("r2d3", "KeyDoor-v0", 300_000, 0.8, 5, SHOWN, 5),
+    "r2d2-key-door": Row("r2d2", "KeyDoor-v0", 300_000, 0.1, 0, seeds=5),
     "uncorrected-lag-8": Row("a3c", "CartPole-v1", 500_000, 475, 0, EVEN + behind(8), 5),
 }
 
@@ -97,11 +106,15 @@ def one(row: Row, seed: int, folder: str, flags: list[str]) -> dict[str, Any]:
     out = Path(folder) / str(seed)
     command = [sys.executable, "-m", "rondel", "train", row.algorithm, row.env]
     command += ["--steps", str(row.steps), "--seed", str(seed), "--out", str(out), "--json"]
-    command += [*row.flags, *flags]
+    command += [shown_in(folder) if flag == SHOWN[1] else flag for flag in row.flags] + flags
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(done.stderr)
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def shown_in(folder: str) -> str:
+    return str(Path(folder) / SHOWN[1])
 
 
 def main() -> None:
@@ -114,6 +127,8 @@ def main() -> None:
     for name in args.rows:
         row = ROWS[name]
         with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(args.jobs) as pool:
+            if SHOWN[1] in row.flags:
+                rondel.record(key_door.expert, shown_in(folder), row.env, episodes=100)
             work = [
                 pool.submit(one, row, seed, folder, flags)
                 for seed in range(args.seeds or row.seeds)
@@ -121,10 +136,12 @@ def main() -> None:
             results = [each.result() for each in work]
         scores = [r["eval_return"] for r in results]
         speeds = sorted(r["steps_per_second"] for r in results)
+        digits = 0 if abs(row.goal) > 1 else 2
         line = (
             f"| `{row.command}` | {row.goal:g} ({row.needed} of {row.seeds}) | "
             f"{sum(s >= row.goal for s in scores)} of {len(scores)} | "
-            f"{' '.join(f'{s:.0f}' for s in scores)} | {sum(scores) / len(scores):.1f} | "
+            f"{' '.join(f'{s:.{digits}f}' for s in scores)} | "
+            f"{sum(scores) / len(scores):.{digits + 1}f} | "
             f"{speeds[len(speeds) // 2]:,.0f} |"
         )
         print(line, flush=True)

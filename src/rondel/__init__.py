@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rondel.run.run import Run as Run
     from rondel.run.training import evaluate as evaluate
     from rondel.run.training import load as load
+    from rondel.run.training import record as record
     from rondel.run.training import resume as resume
     from rondel.run.training import start as start
     from rondel.run.training import train as train
@@ -68,6 +69,7 @@ _WHERE = {
     "load": "rondel.run.training",
     "plot": "rondel.run.plot",
     "profile": "rondel.run.apart",
+    "record": "rondel.run.training",
     "resume": "rondel.run.training",
     "start": "rondel.run.training",
     "train": "rondel.run.training",

@@ -138,7 +138,7 @@ class Memory(NamedTuple):
     add: Callable[[Tree, Tree, Array], Tree]
     # (memory, key, j) -> (batch, ticket): the j-th draw of the round; only reads
     draw: Callable[[Tree, Array, Array], tuple[Tree, Tree]]
-    # (memory, ticket, feedback [rows]) -> memory
+    # (memory, ticket, feedback [rows]) -> memory; NaN: no word on that row
     rank: Callable[[Tree, Tree, Tree], Tree]
     draws: int  # K, the draws of a round
     warmup_rounds: int = 0  # rounds that only add

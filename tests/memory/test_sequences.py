@@ -105,6 +105,31 @@ def test_a_lane_that_began_anew_does_not_follow_from_its_last_row():
     assert np.flatnonzero(~valid[1]).tolist() == [2 * T - 1]
 
 
+@pytest.mark.parametrize("turn", [False, True])
+def test_lanes_that_come_in_another_order_are_not_joined(turn):
+    """Rounds of a free run: what tells the lanes apart here is lane and time."""
+    memory = sequences(4 * CAPACITY, BATCH, 1, L, S, None)
+    held, add = memory.init(edged(0), 1), jax.jit(memory.add)
+    for r in range(8):
+        swapped = turn and 3 <= r < 7
+        items = jax.tree.map(lambda x: x[::-1], edged(r)) if swapped else edged(r)
+        held = add(held, items, jax.random.key(0))
+    begun = set()
+    for i in range(4):
+        batch, _ = memory.draw(held, jax.random.key(i), 0)
+        obs = np.asarray(batch.rows.obs)
+        np.testing.assert_array_equal(obs, obs[:, :1] + np.arange(L))
+        begun |= set((obs[:, 0] % 1000).tolist())
+    crossing = {time for time in whole(8, 48) if any(time < b < time + L for b in (3 * T, 7 * T))}
+    assert begun == set(whole(8, 48)) - (crossing if turn else set())
+
+
+def edged(r: int) -> Stretch:
+    items = stretch(r, priority=False)
+    last = items.rows.obs[:, -1]
+    return items._replace(edge=(jnp.stack([last - T if r else 0 * last, last], 1),))
+
+
 def test_before_any_is_whole_nothing_is_valid():
     memory, held = filled(1)
     batch, _ = memory.draw(held, jax.random.key(0), 0)

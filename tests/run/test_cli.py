@@ -53,6 +53,10 @@ def test_train_eval_and_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str
     played = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert played["episodes"] == 5
 
+    cli.main(["record", str(folder), str(tmp_path / "shown"), "--episodes", "2"])
+    assert "mean_return" in capsys.readouterr().out
+    assert (tmp_path / "shown").is_file()
+
     cli.main(["resume", str(folder), "--steps", "900", "--json"])
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["steps"] >= 900
 
@@ -111,6 +115,7 @@ def test_every_field_is_a_flag_with_its_comment(capsys: pytest.CaptureFixture[st
         (["list", "planets"], "algorithms"),
         (["eval", "nowhere"], "no such folder"),
         (["resume", "nowhere"], "no such folder"),
+        (["record", "nowhere", "file"], "no such folder"),
     ],
 )
 def test_bad_input_gets_a_sentence_and_status_2(

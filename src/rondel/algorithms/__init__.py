@@ -20,6 +20,8 @@ TABLE = {
     "rainbow": "rondel.algorithms.rainbow",
     "apex": "rondel.algorithms.apex",
     "gorila": "rondel.algorithms.gorila",
+    "r2d2": "rondel.algorithms.r2d2",
+    "r2d3": "rondel.algorithms.r2d3",
     "pg": "rondel.algorithms.pg",
     "a2c": "rondel.algorithms.a2c",
     "a3c": "rondel.algorithms.a3c",

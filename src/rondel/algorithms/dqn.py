@@ -64,7 +64,7 @@ class Config:
     epsilon_steps: int = 10_000  # environment steps in between
     ladder: float = 0.0  # α: lane i of N has epsilon ** (1 + α i / (N - 1)); 0: all have the same
     noise: float = 0.0  # scale of the noise in the last layers at first; 0: no noisy layers
-    returns: str = "mean"  # what is learned of returns: mean, categorical (C51), quantile (QR-DQN)
+    returns: str = "mean"  # what is learned of them: mean, categorical, quantile, rescaled (R2D2)
     atoms: int = 51  # values of a categorical distribution, or quantiles
     return_min: float = -10.0  # the least value of a categorical distribution
     return_max: float = 10.0  # the greatest
@@ -118,9 +118,10 @@ class Model(NamedTuple):
     network: Network
     returns: ReturnModel  # what its outputs mean
 
-    def q(self, out: Array, obs: Tree) -> Array:
-        """What each action is worth; one that is not allowed is worth next to nothing."""
-        return distributions.masked(self.returns.mean(out), nets.mask_of(obs))
+
+def q_of(returns: ReturnModel, out: Array, obs: Tree) -> Array:
+    """What each action is worth; one that is not allowed is worth next to nothing."""
+    return distributions.masked(returns.mean(out), nets.mask_of(obs))
 
 
 def importance_weights(ratio: Array, exponent: Array, valid: Array) -> Array:
@@ -137,12 +138,27 @@ def linear(start: float, end: float, steps: Array, horizon: int) -> Array:
 def network_for(config: Config, spec: EnvSpec, actions: int, own: Network | None = None) -> Network:
     """A perceptron where nothing asks for more."""
     kind, atoms = nets.choose(config.network, spec.observation), returns_for(config).atoms
-    streams = config.dueling or config.noise > 0.0
-    if own is None and kind == "mlp" and not streams and atoms is None:
+    if own is None and kind == "mlp" and not has_streams(config) and atoms is None:
         return nets.mlp(spec.observation, config.hidden, actions, activation=jax.nn.relu)
-    shared, stream = (config.hidden[:-1], config.hidden[-1:]) if streams else (config.hidden, ())
-    torso, width = nets.torso(kind, spec.observation, shared, jax.nn.relu, own)
+    return values_behind(config, *torso_for(config, spec, own), actions)
+
+
+def has_streams(config: Config) -> bool:
+    """Is the last hidden layer one of the head's own, or one of each of its streams?"""
+    return config.dueling or config.noise > 0.0
+
+
+def torso_for(config: Config, spec: EnvSpec, own: Network | None) -> tuple[Network, int]:
+    """What comes before the head, and its width."""
+    shared = config.hidden[:-1] if has_streams(config) else config.hidden
+    return nets.torso(config.network, spec.observation, shared, jax.nn.relu, own)
+
+
+def values_behind(config: Config, torso: Network, width: int, actions: int) -> Network:
+    """The head behind a torso of that width."""
     head = nets.dueling if config.dueling else nets.action_values
+    stream = config.hidden[-1:] if has_streams(config) else ()
+    atoms = returns_for(config).atoms
     return head(torso, width, actions, stream, atoms=atoms, noise=config.noise)
 
 
@@ -154,6 +170,7 @@ RETURNS: dict[str, Callable[[Config], ReturnModel]] = {
     "mean": lambda _: return_distributions.expected(),
     "categorical": lambda c: return_distributions.categorical(c.return_min, c.return_max, c.atoms),
     "quantile": lambda c: return_distributions.quantiles(c.atoms),
+    "rescaled": lambda _: return_distributions.rescaled(),
 }
 
 
@@ -191,15 +208,25 @@ def act(
     Noisy layers have noise of their own for every step and lane; a greedy action is without any.
     """
     params = nets.with_noise(weights.params, keys) if explore else weights.params
-    q = model.q(model.network.apply(params, obs), obs)
+    q = q_of(model.returns, model.network.apply(params, obs), obs)
+    epsilon = epsilon_of(config, weights, carry) if explore else None
+    return epsilon_greedy(q, obs, keys, epsilon), carry, ()
+
+
+def epsilon_of(config: Config, weights: Weights, rung: Tree) -> Array:
+    """The share of random actions, of all lanes or of each."""
+    return weights.epsilon[None] ** rung if config.ladder else weights.epsilon
+
+
+def epsilon_greedy(q: Array, obs: Tree, keys: Array, epsilon: Array | None) -> Array:
+    """The best action, or with probability epsilon any that is allowed; without it the best."""
     greedy = q.argmax(-1).astype(jnp.int32)
-    if not explore:
-        return greedy, carry, ()
-    epsilon = weights.epsilon[None] ** carry if config.ladder else weights.epsilon
+    if epsilon is None:
+        return greedy
     allowed = distributions.masked(jnp.zeros_like(q), nets.mask_of(obs))
     anything = distributions.categorical(q.shape[-1]).sample(allowed, ops.random.fold(keys, 0))
     explores = ops.random.uniform(ops.random.fold(keys, 1), 1)[:, 0] < epsilon
-    return jnp.where(explores, anything, greedy), carry, ()
+    return jnp.where(explores, anything, greedy)
 
 
 def prepare(
@@ -212,29 +239,29 @@ def prepare(
     action = tr.action[: config.rollout]
     priority = jnp.ones_like(reward)
     if config.prioritised:  # as the actor sees it, so that nothing is drawn blindly
-        priority = first_errors(model, weights.params, tr.obs, action, reward, discount, offset)
+        out = model.network.apply(weights.params, tr.obs)
+        best = model.returns.of(out, q_of(model.returns, out, tr.obs).argmax(-1))
+        taken = model.returns.of(out[: config.rollout], action)
+        misfit = misfit_along(model.returns, taken, reward, discount, offset, best)
+        priority = misfit.surprise
     items = Transitions(tr.obs, action, reward, discount, offset, valid, priority)
     steps = tr.valid[config.n_step - 1 :].sum(0)  # the overlap was counted last time
     return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), items), steps
 
 
-def first_errors(
-    model: Model,
-    params: Tree,
-    obs: Tree,
-    action: Array,
-    reward: Array,
-    discount: Array,
-    offset: Array,
-) -> Array:
-    """How wrong the network is about each row [T, b], by what it says itself of where it led."""
-    out = model.network.apply(params, obs)
-    taken = model.returns.of(out[: len(action)], action)
-    best = model.returns.of(out, model.q(out, obs).argmax(-1))
-    row, lane = jnp.indices(action.shape)
+def misfit_along(
+    returns: ReturnModel, taken: Array, reward: Array, discount: Array, offset: Array, best: Array
+) -> Misfit:
+    """How wrong a network is about each row [T, b], by the best of the row where it led.
+
+    `taken` is what it says of the action that was taken; `best`, of all rows that can be led to,
+    what is said of the best action there.
+    """
+    row, lane = jnp.indices(reward.shape)
     ahead = best[row + offset, lane]
     rows = (x.reshape(-1, *x.shape[2:]) for x in (taken, reward, discount, ahead))
-    return model.returns.misfit(*rows).surprise.reshape(action.shape)
+    misfit = returns.misfit(*rows)
+    return jax.tree.map(lambda x: x.reshape(reward.shape), misfit)
 
 
 def absorb(config: Config, state: State, steps: Array) -> State:
@@ -260,7 +287,7 @@ def loss(
     chooser = out
     if config.double:
         chooser = apply(nets.with_noise(variables.params, key, 2), batch.next_obs)
-    best = model.q(chooser, batch.next_obs).argmax(-1)
+    best = q_of(returns, chooser, batch.next_obs).argmax(-1)
     misfit = returns.misfit(taken, batch.reward, batch.discount, returns.of(out, best))
     weight = importance_weights(batch.ratio, variables.importance, batch.valid)
     return ops.masked_mean(weight * misfit.loss, batch.valid), (misfit, returns.mean(taken))
@@ -304,26 +331,39 @@ def memory_for(config: Config, spec: EnvSpec) -> Memory:
     return uniform(*sizes, warmup_rounds, ahead, space)
 
 
+def adam(config: Config) -> optax.GradientTransformation:
+    """Directions without a step size."""
+    clip_norm = optax.clip_by_global_norm(config.max_grad_norm)
+    return ops.packed(optax.chain(clip_norm, optax.scale_by_adam()))
+
+
+def init(
+    network_init: Callable[[Array], Tree], optimiser: optax.GradientTransformation, key: Array
+) -> State:
+    params = network_init(key)
+    return State(params, params, optimiser.init(params), jnp.int32(0), jnp.int32(0))
+
+
+def actions_of(spec: EnvSpec) -> int:
+    """How many there are to choose from."""
+    if isinstance(spec.action, Discrete):
+        return spec.action.n
+    raise RondelError(
+        f"Values of every action need discrete ones, but those of {spec.id} are {spec.action}; "
+        "ppo and sac take continuous ones."
+    )
+
+
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
     """DQN for an environment with discrete actions.
 
     `network` is one of the user's own, from observations to features.
     """
-    if not isinstance(spec.action, Discrete):
-        raise RondelError(
-            f"Values of every action need discrete ones, but those of {spec.id} are "
-            f"{spec.action}; ppo and sac take continuous ones."
-        )
-    model = Model(network_for(config, spec, spec.action.n, network), returns_for(config))
-    clip_norm = optax.clip_by_global_norm(config.max_grad_norm)
-    optimiser = ops.packed(optax.chain(clip_norm, optax.scale_by_adam()))
-
-    def init(key: Array) -> State:
-        params = model.network.init(key)
-        return State(params, params, optimiser.init(params), jnp.int32(0), jnp.int32(0))
-
+    actions = actions_of(spec)
+    model = Model(network_for(config, spec, actions, network), returns_for(config))
+    optimiser = adam(config)
     return Algorithm(
-        init=init,
+        init=partial(init, model.network.init, optimiser),
         acting=partial(acting, config),
         learning=partial(learning, config),
         absorb=partial(absorb, config),

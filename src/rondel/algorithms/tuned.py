@@ -3,9 +3,9 @@
 `rondel train` starts from these and prints them. Besides fields of the algorithm's `Config` a row
 may set the run's own: lanes, block, normalise_observations, scale_rewards. How well they do is in
 benchmarks/learning and benchmarks/games; those of LunarLander-v3, HalfCheetah-v5, Pong-v5,
-Breakout-MinAtar and of ars are others' settings. Those of rainbow, apex, gorila, of sac for
-HalfCheetah-v5, of ars but for CartPole-v1 and of alphazero for ConnectFour-v0 have not been run to
-their ends yet.
+Breakout-MinAtar and of ars are others' settings. Those of rainbow, apex, gorila, r2d2, r2d3, of sac
+for HalfCheetah-v5, of ars but for CartPole-v1 and of alphazero for ConnectFour-v0 have not been run
+to their ends yet.
 """
 
 from __future__ import annotations
@@ -21,6 +21,25 @@ _AVERAGED: dict[str, Any] = {
     "anneal_steps": 100_000,
 }
 _LIGHT = _AVERAGED | {"batch": 64, "updates": 16, "hidden": (64, 64)}
+# sequences of 8 + 16 steps
+_REMEMBERED: dict[str, Any] = {
+    "rollout": 8,
+    "updates": 4,
+    "batch": 32,
+    "capacity": 100_000,
+    "warmup": 5_000,
+    "learning_rate": 1e-3,
+    "discount": 0.99,
+    "n_step": 3,
+    "target_every": 1,
+    "target_rate": 0.01,
+    "hidden": (64, 64),
+    "memory": "gru",
+    "memory_size": 64,
+    "sequence": 16,
+    "overlap": 8,
+    "burn_in": 8,
+}
 
 TUNED: dict[str, dict[str, dict[str, Any]]] = {
     "ppo": {
@@ -82,6 +101,11 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
         "CartPole-v1": _LIGHT | {"rollout": 4, "capacity": 200_000, "anneal_steps": 200_000},
     },
     "gorila": {"CartPole-v1": _AVERAGED | {"rollout": 2}},
+    "r2d2": {
+        "CartPole-v1": _REMEMBERED | {"anneal_steps": 1_000_000},
+        "KeyDoor-v0": _REMEMBERED | {"updates": 8},
+    },
+    "r2d3": {"KeyDoor-v0": _REMEMBERED | {"updates": 8, "demo_ratio": 0.25}},
     "ddpg": {"Pendulum-v1": {"batch": 128, "discount": 0.98, "hidden": (64, 64)}},
     "td3": {"Pendulum-v1": {"batch": 128, "discount": 0.98, "hidden": (64, 64)}},
     "sac": {

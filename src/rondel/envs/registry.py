@@ -25,10 +25,15 @@ CLASSICS = {
     "MountainCarContinuous-v0": "mountain_car_continuous",
     "Pendulum-v1": "pendulum",
 }
-"""The ids of the world `jax`, and the module in `envs.classic` that makes each."""
+"""Gymnasium's classics in the world `jax`, and the module in `envs.classic` that makes each."""
 
 GAMES = {"TicTacToe-v0": "tic_tac_toe", "ConnectFour-v0": "connect_four"}
 """Games for two in the world `jax`, and the module in `envs.games` that makes each."""
+
+_MODULES = {name: f"classic.{module}" for name, module in CLASSICS.items()}
+_MODULES |= {name: f"games.{module}" for name, module in GAMES.items()}
+_MODULES |= {"KeyDoor-v0": "key_door"}
+"""All ids of the world `jax`, and the module in `envs` that makes each."""
 
 PROBES = ("one", "observation", "delay", "action", "both", "memory", "continuous")
 """The ids of the world `probe`, each a function in `envs.probes`."""
@@ -69,7 +74,7 @@ def names() -> dict[str, list[str]]:
     from rondel.envs import gymnax
     from rondel.envs.gym.worlds import registered
 
-    found = {"jax": [*CLASSICS, *GAMES], "gymnasium": registered(), "gymnax": gymnax.registered()}
+    found = {"jax": list(_MODULES), "gymnasium": registered(), "gymnax": gymnax.registered()}
     if is_installed("envpool"):
         from rondel.envs import envpool
 
@@ -85,8 +90,7 @@ def is_installed(package: str) -> bool:
 def is_ours(env: Env | HostWorld) -> bool:
     """Is it one of the environments that Rondel itself brings?"""
     world, _, name = env.spec.id.partition(":")
-    in_jax = world == "jax" and split(name)[0] in CLASSICS | GAMES
-    return in_jax or (world == "probe" and name in PROBES)
+    return (world == "jax" and split(name)[0] in _MODULES) or (world == "probe" and name in PROBES)
 
 
 def bare_id(env_id: str) -> str:
@@ -99,7 +103,7 @@ def _by_id(env_id: str) -> Env | HostWorld:
     world, colon, name = env_id.partition(":")
     if not colon or "?" in world:
         world, name = _fastest(env_id), env_id
-    if world == "jax" and split(name)[0] in CLASSICS | GAMES:
+    if world == "jax" and split(name)[0] in _MODULES:
         return _own(*split(name))
     if world == "probe" and name in PROBES:
         return _call("rondel.envs.probes", name)
@@ -132,7 +136,7 @@ def _by_id(env_id: str) -> Env | HostWorld:
 def _fastest(name: str) -> str:
     """The world to take an id from that names none."""
     bare, arguments = split(name)
-    if bare in CLASSICS | GAMES and arguments.keys() <= _arguments(bare):
+    if bare in _MODULES and arguments.keys() <= _arguments(bare):
         return "jax"
     from rondel.envs.gym.worlds import is_registered
 
@@ -150,8 +154,7 @@ def _own(name: str, arguments: dict[str, Any]) -> Env:
         raise RondelError(
             f"jax:{name} has no argument {', '.join(sorted(unknown))}; there are: {there}."
         )
-    module = f"games.{GAMES[name]}" if name in GAMES else f"classic.{CLASSICS[name]}"
-    env: Env = import_module(f"rondel.envs.{module}").make(**arguments)
+    env: Env = import_module(f"rondel.envs.{_MODULES[name]}").make(**arguments)
     return env
 
 

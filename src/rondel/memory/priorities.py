@@ -51,15 +51,18 @@ def refresh(levels: Levels, start: Array, count: int) -> Levels:
 def assign(levels: Levels, leaf: Array, weight: Array) -> Levels:
     """The leaves `leaf` [n] become `weight` [n]; of those named twice the greatest weight counts.
 
-    A leaf of 0 stays 0: what must not be drawn is not brought back by a late word about it.
+    A leaf of 0 stays 0: what must not be drawn is not brought back by a late word about it. Where
+    the weight is NaN there is no word.
     """
-    return put(levels, leaf, jnp.where(levels[0][leaf] > 0.0, weight, 0.0))
+    told = ~jnp.isnan(weight)
+    return put(levels, leaf, jnp.where(levels[0][leaf] > 0.0, weight, 0.0), told)
 
 
-def put(levels: Levels, leaf: Array, weight: Array) -> Levels:
-    """The same, whatever the leaves were."""
+def put(levels: Levels, leaf: Array, weight: Array, told: Array | None = None) -> Levels:
+    """The same, whatever the leaves were; where `told` is False, nothing."""
+    at = leaf if told is None else jnp.where(told, leaf, levels[0].size)
     # set, then max: the same whatever order a device scatters duplicates in
-    done = [levels[0].at[leaf].set(weight).at[leaf].max(weight)]
+    done = [levels[0].at[at].set(weight, mode="drop").at[at].max(weight, mode="drop")]
     node = leaf
     for level in levels[1:]:
         node = node // WIDTH

@@ -37,6 +37,10 @@ class Stretch(NamedTuple):
     # [b, T / S]: first guess of the absolute error of the sequences that this round completes; the
     # k-th of them ends with row (k + 1) S - 1. Without `exponent` it is not looked at.
     priority: Array | None = None
+    # [b, 2, ...]: what tells a lane's story from all others, in the last row before this round and
+    # in its own last one. Where the former is not the latter of what was added before, lanes came
+    # in another order, as in a free run: no sequence leads from there to here. (): they never do.
+    edge: Tree = ()
 
 
 class SequenceBatch(NamedTuple):
@@ -55,6 +59,8 @@ class Sequences(NamedTuple):
     levels: priorities.Levels  # of a tree; beginning i of a lane is leaf i * b + lane
     head: Array  # () int32: the row that the next round is written at
     filled: Array  # () int32: rows written so far, at most C
+    unbroken: Array  # [b] int32: rows up to the head that are one story, at most C
+    edge: Tree  # [b, ...]: of the last row
     slots: Array  # [n] int32, 0 .. n - 1: the sequences of a draw
 
 
@@ -97,6 +103,8 @@ def sequences(
             levels=priorities.empty(lanes * size // stride),
             head=jnp.zeros((), jnp.int32),  # each its own buffer: a buffer is donated once
             filled=jnp.zeros((), jnp.int32),
+            unbroken=jnp.zeros(lanes, jnp.int32),
+            edge=jax.tree.map(lambda x: jnp.zeros((lanes, *x.shape[2:]), x.dtype), items_like.edge),
             slots=jnp.arange(batch // shards, dtype=jnp.int32),
         )
 
@@ -109,32 +117,37 @@ def sequences(
             return lax.dynamic_update_slice(stored, new, (0, at, *[0] * (new.ndim - 2)))
 
         # a lane that was started anew: its last row does not lead to this round's first one
-        before = (memory.head - 1) % size
-        goes_on = memory.rows.valid[:, before] & ~items.rows.first[:, 0]
+        before, first = (memory.head - 1) % size, items.rows.first[:, 0]
+        same = _same(memory.edge, jax.tree.map(lambda x: x[:, 0], items.edge), lanes)
+        goes_on = memory.rows.valid[:, before] & ~first & same
         rows = memory.rows._replace(valid=memory.rows.valid.at[:, before].set(goes_on))
         rows = jax.tree.map(lambda s, n: put(s, n, memory.head), rows, items.rows)
         slot = memory.head // stride
         carry = jax.tree.map(lambda s, n: put(s, n, slot), memory.carry, items.carry)
+        # an episode's beginning needs nothing of what came before
+        unbroken = jnp.where(same | first, memory.unbroken, 0)
         return memory._replace(
             rows=rows,
             carry=carry,
-            levels=_weigh_anew(memory, items, lanes, added, size),
+            levels=_weigh_anew(memory, items, unbroken, added, size),
             head=(memory.head + added) % size,
             filled=jnp.minimum(memory.filled + added, size),
+            unbroken=jnp.minimum(unbroken + added, size),
+            edge=jax.tree.map(lambda x: x[:, 1], items.edge),
         )
 
     def _weigh_anew(
-        memory: Sequences, items: Stretch, lanes: int, added: int, size: int
+        memory: Sequences, items: Stretch, unbroken: Array, added: int, size: int
     ) -> priorities.Levels:
         """Sequences that are whole now can be drawn; those that lost rows can't any more."""
-        ended, slot = added // stride, memory.head // stride
+        lanes, ended, slot = unbroken.size, added // stride, memory.head // stride
         error = items.priority if exponent is not None else jnp.ones((lanes, ended))
         if error is None:
             raise RondelError("prioritised sequences need items with a `priority`; 1 will do.")
         nth = jnp.arange(ended + parts - 1, dtype=jnp.int32)  # from the first that is whole now
-        whole = (nth < ended) & (memory.filled + (nth + 1) * stride >= length)
+        whole = unbroken[:, None] + (nth[None] + 1) * stride >= length
         weight = jnp.pad(weigh(error), ((0, 0), (0, parts - 1)))
-        weight = jnp.where(whole[None], weight, 0.0)
+        weight = jnp.where(whole & (nth[None] < ended), weight, 0.0)
         place = (slot + 1 - parts + nth) % (size // stride)
         leaf = place[None] * lanes + jnp.arange(lanes, dtype=jnp.int32)[:, None]
         return priorities.put(memory.levels, leaf.reshape(-1), weight.reshape(-1))
@@ -168,6 +181,14 @@ def sequences(
         return memory._replace(levels=priorities.assign(memory.levels, leaf, weigh(feedback)))
 
     return Memory(init, add, draw, rank, draws, warmup_rounds)
+
+
+def _same(one: Tree, two: Tree, lanes: int) -> Array:
+    """Lanes [b] in which two trees [b, ...] agree in everything."""
+    same = jnp.ones(lanes, bool)
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
+        same = same & (a == b).reshape(lanes, -1).all(1)
+    return same
 
 
 def _check(added: int, size: int, batch: int, shards: int, length: int, stride: int) -> None:

@@ -9,10 +9,13 @@ from rondel.nets.mlp import mlp
 from rondel.nets.noisy import with_noise
 from rondel.nets.own import own_torso
 from rondel.nets.recurrent import cell
+from rondel.nets.recurrent_values import Recalled, RecurrentValues, recurrent_values
 from rondel.nets.torso import choose, chunk_of, torso
 
 __all__ = [
     "ActorCritic",
+    "Recalled",
+    "RecurrentValues",
     "action_values",
     "cell",
     "choose",
@@ -27,6 +30,7 @@ __all__ = [
     "nature",
     "own_torso",
     "policy",
+    "recurrent_values",
     "separate",
     "several",
     "shared",

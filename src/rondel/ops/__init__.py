@@ -4,6 +4,7 @@ from rondel.ops import random
 from rondel.ops.chunks import chunked, chunked_sum, mean_grad
 from rondel.ops.masks import masked_mean, standardise
 from rondel.ops.optimisers import packed
+from rondel.ops.rescaling import rescale, restore
 from rondel.ops.returns import VTrace, gae, n_step, to_the_end, vtrace
 from rondel.ops.unroll import unroll
 
@@ -17,6 +18,8 @@ __all__ = [
     "n_step",
     "packed",
     "random",
+    "rescale",
+    "restore",
     "standardise",
     "to_the_end",
     "unroll",

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from rondel.ops.rescaling import EPSILON, rescale, restore
 from rondel.types import Array
 
 
@@ -47,6 +48,20 @@ def expected() -> ReturnModel:
         return Misfit(optax.losses.huber_loss(td), td, jnp.abs(td))
 
     return ReturnModel(None, lambda out: out, _one_of, misfit)
+
+
+def rescaled(epsilon: float = EPSILON) -> ReturnModel:
+    """The mean on the scale of `ops.rescale`, by Huber's loss of the TD errors there.
+
+    So rewards of any size need no clipping: taken - h(reward + discount h⁻¹(following)).
+    """
+
+    def misfit(taken: Array, reward: Array, discount: Array, following: Array) -> Misfit:
+        target = rescale(reward + discount * restore(following, epsilon), epsilon)
+        td = taken - jax.lax.stop_gradient(target)
+        return Misfit(optax.losses.huber_loss(td), td, jnp.abs(td))
+
+    return ReturnModel(None, lambda out: restore(out, epsilon), _one_of, misfit)
 
 
 def categorical(low: float, high: float, atoms: int) -> ReturnModel:

@@ -1,4 +1,4 @@
-"""The command line: rondel train | explain | resume | eval | profile | plot | compare | list."""
+"""The command line: rondel train | explain | resume | eval | profile | plot | compare | …"""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ rondel: distributed reinforcement learning on JAX
   rondel profile PATH                  where its time went, and what would make it quicker
   rondel plot PATH... [--out FILE]     learning curves of runs in one picture
   rondel compare PATH...               which of them is ahead, as a table in Markdown
+  rondel record PATH FILE              episodes of it as demonstrations for others
   rondel list algorithms|envs          what there is
 
 `rondel train ALGORITHM ENV --help` lists the flags with their values for that environment.
@@ -122,6 +123,16 @@ class Compare:
     iqm: bool = False  # the interquartile mean of the seeds, not the mean
 
 
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """Write greedy episodes of what a run has learned into a file, as demonstrations."""
+
+    path: tyro.conf.Positional[str]  # the folder of a run, or one of its checkpoints
+    file: tyro.conf.Positional[str]  # where to write
+    episodes: int = 100  # how many to play
+    seed: int = 0  # where the environment's randomness comes from
+
+
 def main(argv: list[str] | None = None) -> None:
     """Entry point; the exit status is 2 for a request that can't be met, 130 after Ctrl-C."""
     argv = sys.argv[1:] if argv is None else argv
@@ -134,6 +145,7 @@ def main(argv: list[str] | None = None) -> None:
         "profile": _profile,
         "plot": _plot,
         "compare": _compare,
+        "record": _record,
         "list": _list,
     }
     if not argv or argv[0] in ("-h", "--help"):
@@ -250,6 +262,13 @@ def _plot(argv: list[str]) -> None:
 def _compare(argv: list[str]) -> None:
     request = _parse(Compare, argv, "compare")
     _print([str(rondel.compare(request.paths, iqm=request.iqm))])
+
+
+def _record(argv: list[str]) -> None:
+    request = _parse(Record, argv, "record")
+    many, seed = request.episodes, request.seed
+    mean = rondel.record(request.path, request.file, episodes=many, seed=seed)
+    _say({"file": request.file, "episodes": many, "mean_return": mean}, False)
 
 
 def _list(argv: list[str]) -> None:

@@ -28,7 +28,7 @@ from rondel.plan.pieces import write
 from rondel.plan.pointing import divisors, listed, nearest, pointed
 from rondel.plan.resources import resources_for
 from rondel.plan.rules import first_fault
-from rondel.run import machine, networks
+from rondel.run import demonstrations, machine, networks
 from rondel.run.fields import with_fields
 from rondel.spaces import zeros
 from rondel.types import Algorithm, Env, EnvSpec, HostWorld, Tree
@@ -106,6 +106,8 @@ def prepare(
             f"{', '.join(rest)} can't be set on {name}, which came without a config: "
             "pass config=… with your own make."
         )
+    if demonstrations.are_taken_by(build):
+        config = demonstrations.placed(config)
     _check_env(world)
     spec = world.spec._replace(lanes=options.lanes)
     _check_planner(name, build, options)
@@ -131,13 +133,16 @@ def prepare(
 
 
 def _built(build: Any, config: Any, world: Env | HostWorld, spec: EnvSpec, brought: Any) -> Any:
-    """The algorithm, with the user's own network and a model to plan in, where it takes them."""
+    """The algorithm, with an own network, demonstrations and a model, where it takes them."""
     parts: dict[str, Any] = {}
     kind = getattr(config, "network", "")
     if networks.are_taken_by(build) and networks.is_own(kind):
         if brought is None or isinstance(brought, str):
             brought = networks.imported(kind)
         parts["network"] = networks.as_network(brought, spec.observation)
+    if demonstrations.are_taken_by(build):
+        shown = demonstrations.read(getattr(config, "demonstrations", ""), spec)
+        parts["demonstrations"] = shown
     if _plans(build):
         parts["model"] = world if isinstance(world, Env) else None
     return build(config, spec, **parts)
@@ -375,6 +380,11 @@ def _check_env(world: Env | HostWorld) -> None:
 
 def _wrapped(algorithm: Algorithm, options: Options, config: Any, spec: EnvSpec) -> Algorithm:
     if options.scale_rewards:
+        if getattr(config, "demonstrations", None):
+            raise RondelError(
+                "scale_rewards divides by what was seen so far, and the rewards of demonstrations "
+                "stay as they are: leave one of the two out."
+            )
         discount = getattr(config, "discount", 0.99)
         algorithm = with_reward_scaling(algorithm, spec.lanes, discount)
     if options.normalise_observations:

@@ -1,4 +1,4 @@
-"""From a request to a trained agent: `start`, `train`, `resume`, `load`, `evaluate`."""
+"""From a request to a trained agent: `start`, `train`, `resume`, `load`, `evaluate`, `record`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,17 @@ from rondel.envs import make
 from rondel.errors import RondelError, at_least
 from rondel.execution.loop import Limits, met
 from rondel.execution.round import Report
-from rondel.run import checkpoint, curve, diagnosis, folder, machine, profile, saved, summary
+from rondel.run import (
+    checkpoint,
+    curve,
+    demonstrations,
+    diagnosis,
+    folder,
+    machine,
+    profile,
+    saved,
+    summary,
+)
 from rondel.run.clock import Clock
 from rondel.run.display import Display, Silent
 from rondel.run.evaluation import Evaluation, run_episodes
@@ -24,6 +34,7 @@ from rondel.run.policy import Policy
 from rondel.run.record import Recorder, number, read
 from rondel.run.run import Run
 from rondel.run.setup import Setup, prepare
+from rondel.types import Env, HostWorld
 
 Callback = Callable[[Run, Report], Any]
 STEPS = 100_000
@@ -230,19 +241,49 @@ def evaluate(
         with load(what, algorithm=algorithm, env=bring, config=config, network=network) as run:
             return evaluate(run, env, episodes=episodes, seed=seed)
     policy = what.policy if isinstance(what, Run) else what
+    return run_episodes(policy.algorithm, _world(what, env), policy.weights, episodes, seed)
+
+
+def _world(what: Run | Policy, env: Any) -> Env | HostWorld:
+    """Where a policy is to play: where it was trained, or in another one that it can take."""
     if env is None and isinstance(what, Run):
-        world = what.setup.task.env
-    else:
-        world = make(policy.spec.id if env is None else env)
-    wanted, given = (
-        spaces.to_json(spaces.unstacked(s.observation)) for s in (policy.spec, world.spec)
-    )
-    if wanted != given or spaces.to_json(policy.spec.action) != spaces.to_json(world.spec.action):
+        return what.setup.task.env
+    spec = what.policy.spec if isinstance(what, Run) else what.spec
+    world = make(spec.id if env is None else env)
+    wanted, given = (spaces.to_json(spaces.unstacked(s.observation)) for s in (spec, world.spec))
+    if wanted != given or spaces.to_json(spec.action) != spaces.to_json(world.spec.action):
         raise RondelError(
-            f"{world.spec.id} has other observations or actions than {policy.spec.id}, where the "
-            "policy was trained: evaluate it in an environment with the same."
+            f"{world.spec.id} has other observations or actions than {spec.id}, where the policy "
+            "was trained: take an environment with the same."
         )
-    return run_episodes(policy.algorithm, world, policy.weights, episodes, seed)
+    return world
+
+
+def record(
+    what: Run | Policy | str | os.PathLike[str] | demonstrations.Act,
+    file: str | os.PathLike[str],
+    env: Any = None,
+    *,
+    episodes: int = 100,
+    seed: int = 0,
+) -> float:
+    """Write greedy episodes into a file, as demonstrations for others; returns their mean return.
+
+    Of a run, a policy, what a folder holds, or a function of your own, `act(obs, carry) -> (action,
+    carry)` for single observations: carry is None when an episode begins, and then what it last
+    returned. Its actions are choices from 0, or in -1..1.
+
+    >>> rondel.record(run, "demonstrations.safetensors", episodes=100)
+    """
+    if isinstance(what, str | os.PathLike):
+        with load(what) as run:
+            return record(run, file, env, episodes=episodes, seed=seed)
+    if not isinstance(what, Run | Policy):
+        if env is None:
+            raise RondelError("A function of your own needs an environment to act in: env=….")
+        return demonstrations.record_with(what, make(env), file, episodes, seed)
+    act = demonstrations.act_of(what.policy if isinstance(what, Run) else what)
+    return demonstrations.record_with(act, _world(what, env), file, episodes, seed)
 
 
 def _drive(

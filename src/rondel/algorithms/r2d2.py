@@ -1,0 +1,322 @@
+"""R2D2: a Q-network that remembers, replayed in sequences with what was remembered there.
+
+Kapturowski et al., Recurrent Experience Replay in Distributed Reinforcement Learning, ICLR 2019. It
+is Ape-X with a memory: actors store what they remembered before each sequence, and learners first
+run over `burn_in` rows only to bring that up to date with their own weights. Values are rescaled as
+in `ops.rescale`. The cell sees the action before, and not the reward before, as the paper's does.
+Sequences of a batch are [n, L, ...] in memory and time first, [L, n, ...], here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from rondel import nets, ops
+from rondel.algorithms import dqn
+from rondel.errors import RondelError, at_least, from_zero_to_one
+from rondel.memory.sequences import SequenceBatch, Stretch, sequences
+from rondel.nets import Recalled, RecurrentValues
+from rondel.ops.return_distributions import Misfit, ReturnModel
+from rondel.types import Algorithm, Array, EnvSpec, Memory, Network, Trajectory, Tree
+
+FAMILY, ACTIONS = dqn.FAMILY, dqn.ACTIONS
+PAPER = "Recurrent Experience Replay in Distributed Reinforcement Learning, ICLR 2019"
+RECURRENT = True  # can it remember an episode?
+HOME = "actor*4 | memory*2 | gradient+update"  # with a lag; `--plan apex` has one of 2, and free
+MAX_LAG, LANES = dqn.MAX_LAG, 32
+
+
+@dataclass(frozen=True)
+class Config(dqn.Config):
+    """What can be set: DQN's fields with the paper's choices, and those of sequences."""
+
+    rollout: int = 40  # steps that each lane takes in a round
+    updates: int = 2  # gradient steps of a round
+    batch: int = 64  # sequences of a gradient step
+    capacity: int = 500_000  # steps that memory holds
+    warmup: int = 10_000  # environment steps before the first gradient step
+    learning_rate: float = 1e-4  # Adam's step size
+    discount: float = 0.997  # worth of a reward one step later
+    n_step: int = 5  # rewards that are summed before bootstrapping
+    dueling: bool = True  # separate streams for state value and advantages
+    prioritised: bool = True  # draw by error instead of uniformly
+    priority_exponent: float = 0.9  # 0: uniform, 1: proportional to the error
+    importance_start: float = 0.6  # exponent of the importance weights at first; it grows to 1
+    target_every: int = 2_500  # gradient steps between updates of the target network
+    epsilon_start: float = 0.4  # share of random actions at first
+    epsilon_end: float = 0.4  # share of random actions in the end
+    ladder: float = 7.0  # α: lane i of N has epsilon ** (1 + α i / (N - 1)); 0: all have the same
+    returns: str = "rescaled"  # what is learned of them: mean, categorical, quantile, rescaled
+    max_grad_norm: float = 40.0  # gradients beyond this norm are scaled down to it
+    memory: str = "lstm"  # what it remembers an episode with: gru, lstm
+    memory_size: int = 128  # width of that
+    sequence: int = 80  # steps that are learned from in one piece
+    overlap: int = 40  # of these, steps that the next sequence has too
+    burn_in: int = 40  # steps before them that only bring the memory up to date
+    priority_mix: float = 0.9  # η: a sequence's priority is η max|td| + (1 - η) mean|td|
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(2, sequence=self.sequence)
+        at_least(1, memory_size=self.memory_size)
+        at_least(0, overlap=self.overlap, burn_in=self.burn_in)
+        from_zero_to_one(priority_mix=self.priority_mix)
+        if self.memory == "none":
+            raise RondelError("memory='none' is Ape-X: take apex, or memory='gru' or 'lstm'.")
+        fits = [n for n in range(self.sequence) if self.length % (self.sequence - n) == 0]
+        if self.overlap not in fits:
+            raise RondelError(
+                f"overlap={self.overlap} can't work: sequences would begin every {self.stride} "
+                f"steps, which must divide burn_in + sequence, {self.length}; "
+                f"{', '.join(map(str, fits))} would."
+            )
+        if self.rollout % self.stride:
+            raise RondelError(
+                f"rollout={self.rollout} can't work: sequences begin every {self.stride} steps "
+                f"(sequence - overlap); {-(-self.rollout // self.stride) * self.stride} would."
+            )
+
+    @property
+    def length(self) -> int:
+        """Steps that memory keeps together."""
+        return self.burn_in + self.sequence
+
+    @property
+    def stride(self) -> int:
+        """Steps from the beginning of a sequence to that of the next."""
+        return self.sequence - self.overlap
+
+
+class Rows(NamedTuple):
+    """What happened: [b, T, ...] on its way to memory, [L, n, ...] to be learned from."""
+
+    obs: Tree
+    first: Array
+    action: Array
+    reward: Array
+    terminated: Array
+    truncated: Array
+    valid: Array
+
+
+class Carry(NamedTuple):
+    """What a lane keeps [b, ...]."""
+
+    rung: Tree  # of the ladder, for good
+    recalled: Recalled  # of the episode
+
+
+class Noted(NamedTuple):
+    """What an actor notes of each step [b, ...]."""
+
+    out: Array  # what its network said
+    recalled: Recalled  # before the step
+
+
+class Model(NamedTuple):
+    network: RecurrentValues
+    returns: ReturnModel  # what its outputs mean
+
+
+def act(
+    config: Config,
+    model: Model,
+    weights: dqn.Weights,
+    carry: Carry,
+    obs: Tree,
+    keys: Array,
+    explore: bool,
+) -> tuple[Array, Carry, Noted]:
+    """The best action, or with probability epsilon any that is allowed."""
+    params = nets.with_noise(weights.params, keys) if explore else weights.params
+    cell, out = model.network.step(params, carry.recalled, obs)
+    epsilon = dqn.epsilon_of(config, weights, carry.rung) if explore else None
+    action = dqn.epsilon_greedy(dqn.q_of(model.returns, out, obs), obs, keys, epsilon)
+    return action, carry._replace(recalled=Recalled(cell, action)), Noted(out, carry.recalled)
+
+
+def prepare(
+    config: Config, model: Model, weights: dqn.Weights, tr: Trajectory
+) -> tuple[Stretch, Array]:
+    """The round's new rows, the first priorities of sequences that end in it, and its steps.
+
+    Before them are the rows that such a sequence began with. All that is needed was noted when the
+    actor acted, with the weights that it had then.
+    """
+    del weights
+    obs = jax.tree.map(lambda x: x[:-1], tr.obs)
+    ends = tr.terminated, tr.truncated, tr.valid
+    rows = Rows(obs, tr.first[:-1], tr.action, tr.reward, *ends)
+    before = config.length - config.stride
+    recalled = jax.tree.map(lambda x: x[before :: config.stride], tr.extras.recalled)
+    priority = None
+    if config.prioritised:  # as the actor saw it, so that nothing is drawn blindly
+        priority = _first_priorities(config, model.returns, rows, tr.extras.out)
+    new = jax.tree.map(lambda x: x[before:], rows)
+    # an observation and what was remembered with it is no other lane's
+    edge = jax.tree.map(lambda x: x[jnp.array([before - 1, -1])], (obs, tr.extras.recalled))
+    items: Stretch = _turned(Stretch(new, recalled, priority, edge if before else ()))
+    return items, new.valid.sum(0)
+
+
+def _first_priorities(config: Config, returns: ReturnModel, rows: Rows, out: Array) -> Array:
+    """Of the sequences that begin at every stride [T / S, b]."""
+    begin = jnp.arange(0, config.rollout, config.stride)
+    row = begin[None] + jnp.arange(config.burn_in, config.length)[:, None]  # [m, T / S]
+
+    def cut(x: Array) -> Array:
+        x = x[row]
+        return x.reshape(x.shape[0], -1, *x.shape[3:])
+
+    rows, out = jax.tree.map(cut, (rows, out))
+    misfit, valid = misfits(config, returns, rows, out, out, out)
+    return priority_of(config.priority_mix, misfit.surprise, valid).reshape(len(begin), -1)
+
+
+def priority_of(mix: float, surprise: Array, valid: Array) -> Array:
+    """η max|td| + (1 - η) mean|td| over the valid rows [m, n] of each sequence [n]."""
+    surprise = jnp.where(valid, surprise, 0.0)
+    mean = surprise.sum(0) / jnp.maximum(valid.sum(0), 1)
+    return mix * surprise.max(0) + (1.0 - mix) * mean
+
+
+def misfits(
+    config: Config, returns: ReturnModel, rows: Rows, out: Array, target: Array, chooser: Array
+) -> tuple[Misfit, Array]:
+    """How far `out` is off in all rows but the last, and which of them count: [m - 1, n].
+
+    Values are [m, n, ...]: n-step targets are those of `target` for the actions that `chooser`
+    likes best. Where the next row is none, at the end or where a lane was started anew, a chain of
+    rewards ends as if it were cut off there.
+    """
+    rows_ahead = jnp.concatenate([rows.valid[1:-1], jnp.zeros_like(rows.valid[:1])])
+    truncated = rows.truncated[:-1] | ~rows_ahead
+    reward, discount, offset, valid = ops.n_step(
+        _longer(rows.reward[:-1], config.n_step - 1),
+        _longer(rows.terminated[:-1], config.n_step - 1),
+        _longer(truncated, config.n_step - 1),
+        _longer(rows.valid[:-1], config.n_step - 1),
+        config.discount,
+        config.n_step,
+    )
+    best = returns.of(target, dqn.q_of(returns, chooser, rows.obs).argmax(-1))
+    taken = returns.of(out[:-1], rows.action[:-1])
+    return dqn.misfit_along(returns, taken, reward, discount, offset, best), valid
+
+
+def values(
+    config: Config, network: RecurrentValues, params: Tree, recalled: Recalled, rows: Rows
+) -> Array:
+    """What a network says of the rows after the burn-in [m, n, ...]."""
+
+    def unroll(recalled: Recalled, rows: Rows) -> tuple[Array, Recalled]:
+        return network.unroll(params, recalled, rows.obs, rows.action, rows.first)
+
+    if config.burn_in:  # what is recalled before the row after it
+        warming = jax.tree.map(lambda x: x[: config.burn_in + 1], rows)
+        _, each = unroll(recalled, warming)
+        recalled = jax.lax.stop_gradient(jax.tree.map(lambda x: x[-1], each))
+    return unroll(recalled, jax.tree.map(lambda x: x[config.burn_in :], rows))[0]
+
+
+def loss(
+    config: Config,
+    model: Model,
+    params: Tree,
+    variables: dqn.Variables,
+    batch: SequenceBatch,
+    key: Array,
+) -> tuple[Array, tuple[Misfit, Array, Array]]:
+    """What the rows cost, weighted; with how far each was off, which count, and what it is worth.
+
+    Noise is the same for all rows, and another for each network.
+    """
+    returns, rows = model.returns, _turned(batch.rows)
+    noisy = nets.with_noise(params, key), nets.with_noise(variables.target, key, 1)
+    out, target = (values(config, model.network, p, batch.carry, rows) for p in noisy)
+    learned = jax.tree.map(lambda x: x[config.burn_in :], rows)
+    chooser = jax.lax.stop_gradient(out) if config.double else target
+    misfit, valid = misfits(config, returns, learned, out, target, chooser)
+    weight = dqn.importance_weights(batch.ratio, variables.importance, valid.any(0))
+    cost = ops.masked_mean(weight[None] * misfit.loss, valid)
+    taken = returns.of(out, learned.action)[:-1]
+    return cost, (misfit, valid, returns.mean(taken))
+
+
+def gradient(
+    config: Config, model: Model, variables: dqn.Variables, batch: SequenceBatch, key: Array
+) -> Tree:
+    """With the priority of each sequence as feedback to memory."""
+    value_and_grad = jax.value_and_grad(partial(loss, config, model), has_aux=True)
+    (value, (misfit, valid, worth)), grads = value_and_grad(variables.params, variables, batch, key)
+    metrics = {
+        "loss/q": value,
+        "q": ops.masked_mean(worth, valid),
+        "td_error": ops.masked_mean(jnp.abs(misfit.td), valid),
+        "grad_norm": optax.tree.norm(grads),
+    }
+    feedback = priority_of(config.priority_mix, misfit.surprise, valid)
+    return grads, valid.sum().astype(jnp.float32), feedback, metrics
+
+
+def network_for(
+    config: Config, spec: EnvSpec, actions: int, own: Network | None = None
+) -> RecurrentValues:
+    return nets.recurrent_values(
+        *dqn.torso_for(config, spec, own),
+        actions,
+        partial(nets.cell, config.memory, size=config.memory_size),
+        lambda torso, width: dqn.values_behind(config, torso, width, actions),
+    )
+
+
+def memory_for(config: Config, spec: EnvSpec) -> Memory:
+    exponent = config.priority_exponent if config.prioritised else None
+    warmup = max(config.warmup, spec.lanes * config.length)  # before that no sequence is whole
+    sizes = config.capacity, config.batch, config.updates, config.length, config.stride
+    return sequences(*sizes, exponent, math.ceil(warmup / (spec.lanes * config.rollout)))
+
+
+def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
+    """R2D2 for an environment with discrete actions.
+
+    `network` is one of the user's own, from observations to features.
+    """
+    actions = dqn.actions_of(spec)
+    model = Model(network_for(config, spec, actions, network), dqn.returns_for(config))
+    optimiser = dqn.adam(config)
+
+    def carry(lane: Array) -> Carry:
+        return Carry(dqn.rungs(config, spec.lanes, lane), model.network.start(lane.shape[0]))
+
+    return Algorithm(
+        init=partial(dqn.init, model.network.init, optimiser),
+        acting=partial(dqn.acting, config),
+        learning=partial(dqn.learning, config),
+        absorb=partial(dqn.absorb, config),
+        gradient=partial(gradient, config, model),
+        update=partial(dqn.update, config, optimiser),
+        act=partial(act, config, model),
+        prepare=partial(prepare, config, model),
+        memory=memory_for(config, spec),
+        rollout=config.rollout,
+        carry=carry,
+        overlap=config.length - config.stride,
+        max_lag=MAX_LAG,
+    )
+
+
+def _longer(x: Array, rows: int) -> Array:
+    return jnp.pad(x, ((0, rows), (0, 0)))
+
+
+def _turned(tree: Tree) -> Tree:
+    """From time first to lane by lane, and back."""
+    return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), tree)

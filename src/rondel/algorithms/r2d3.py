@@ -1,0 +1,98 @@
+"""R2D3: R2D2 that also draws from a second memory, of demonstrations.
+
+Gülçehre et al., Making Efficient Use of Demonstrations to Solve Hard Exploration Problems, arXiv
+1909.01387. Demonstrations are episodes of anybody's; they come to `make` as one lane's rows. What
+would have been remembered in them is not known: sequences within them begin as an episode does, and
+the burn-in does what it can.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rondel.algorithms import r2d2
+from rondel.errors import RondelError, from_zero_to_one
+from rondel.memory.demonstrations import with_demonstrations
+from rondel.memory.sequences import Stretch
+from rondel.types import Algorithm, EnvSpec, Memory, Network, Trajectory, Tree
+
+FAMILY, ACTIONS, RECURRENT = r2d2.FAMILY, r2d2.ACTIONS, r2d2.RECURRENT
+PAPER = (
+    "Making Efficient Use of Demonstrations to Solve Hard Exploration Problems, arXiv 1909.01387"
+)
+HOME = r2d2.HOME  # with a lag; `--plan apex` has one of 2, and free
+MAX_LAG, LANES = r2d2.MAX_LAG, r2d2.LANES
+
+
+@dataclass(frozen=True)
+class Config(r2d2.Config):
+    """What can be set: R2D2's fields, and those of demonstrations."""
+
+    demonstrations: str = ""  # a file of recorded episodes, as `rondel.record` writes it
+    demo_ratio: float = 1 / 256  # share of a batch that comes from them
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        from_zero_to_one(demo_ratio=self.demo_ratio)
+
+
+def layout(first: np.ndarray, stride: int, before: int, after: int) -> np.ndarray:
+    """Rows in their new places; -1 where there is none.
+
+    Each episode begins where a sequence does. `before` the first are at least so many places that
+    are none, and after the last `after`.
+    """
+    ends = [*(1 + np.flatnonzero(first[1:])), len(first)]
+    begins = [0, *ends[:-1]]
+    places = [np.full(-(-before // stride) * stride, -1)]
+    for begin, end in zip(begins, ends, strict=True):
+        gap = -(end - begin) % stride
+        places += [np.arange(begin, end), np.full(gap, -1)]
+    return np.concatenate([*places, np.full(after, -1)])
+
+
+def stretch_of(config: Config, algorithm: Algorithm, shown: Trajectory) -> Stretch:
+    """Demonstrations as items of one lane, each with the same priority."""
+    after = config.length - config.stride  # so that a sequence can begin anywhere in them
+    place = layout(np.asarray(shown.first)[:-1, 0], config.stride, config.burn_in, after)
+    there = place >= 0
+    obs = jax.tree.map(lambda x: x[:-1], shown.obs)
+    ends = shown.terminated, shown.truncated, shown.valid
+    rows = r2d2.Rows(obs, shown.first[:-1], shown.action, shown.reward, *ends)
+    rows = jax.tree.map(lambda x: np.swapaxes(x[place], 0, 1), rows)
+    rows = rows._replace(valid=rows.valid & there[None], first=rows.first & there[None])
+    begins = len(place) // config.stride
+    recalled = algorithm.carry(jnp.zeros(begins, jnp.int32)).recalled
+    priority: Tree = np.ones((1, begins), np.float32) if config.prioritised else None
+    return Stretch(rows, jax.tree.map(lambda x: np.asarray(x)[None], recalled), priority)
+
+
+def memory_for(config: Config, spec: EnvSpec, algorithm: Algorithm, shown: Trajectory) -> Memory:
+    def of_size(capacity: int) -> Memory:
+        return r2d2.memory_for(replace(config, capacity=capacity), spec)
+
+    items = stretch_of(config, algorithm, shown)
+    rows = items.rows.valid.shape[1]
+    rounds, room = rows // config.stride, rows + config.stride
+    return with_demonstrations(of_size, config.capacity, items, rounds, room, config.demo_ratio)
+
+
+def make(
+    config: Config,
+    spec: EnvSpec,
+    network: Network | None = None,
+    demonstrations: Trajectory | None = None,
+) -> Algorithm:
+    """R2D3 for an environment with discrete actions.
+
+    `network` is one of the user's own, from observations to features; `demonstrations` are whole
+    episodes, one after the other, in one lane.
+    """
+    if demonstrations is None:
+        raise RondelError("r2d3 learns from demonstrations too: give make some, in one lane.")
+    algorithm = r2d2.make(config, spec, network)
+    return algorithm._replace(memory=memory_for(config, spec, algorithm, demonstrations))

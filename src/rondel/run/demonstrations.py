@@ -1,0 +1,247 @@
+"""Recorded episodes on disk, for algorithms that learn from demonstrations.
+
+A file is one of safetensors: arrays [rows, ...] by name, `obs` (or `obs/…` for each part of a
+tree), action, reward, terminated, truncated, valid, first. Episodes follow one another; one of n
+steps has n + 1 rows, of which the last has nothing but the observation that it ended with, and is
+not valid. Actions are in the units that policies act in: choices from 0, Box actions in -1..1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from rondel.errors import RondelError, at_least
+from rondel.execution.keys import key_of, per_lane
+from rondel.execution.seeds import Purpose, lane_seeds
+from rondel.run.policy import Policy
+from rondel.spaces import Box, Discrete, zeros
+from rondel.types import Env, EnvSpec, HostWorld, Step, Trajectory, Tree
+
+# (observation, what it said last time or None) -> (action, what to hand back next time)
+Act: TypeAlias = Callable[[Tree, Any], tuple[Any, Any]]
+_FLAGS = ("terminated", "truncated", "valid", "first")
+_MAX_STEPS = 100_000  # of an episode
+_HOW = "rondel.record(policy, file, env) writes one."
+
+
+class Episode(NamedTuple):
+    """An episode of n steps."""
+
+    obs: Tree  # [n + 1, ...]: with the one that it ended with
+    action: Any  # [n, ...]
+    reward: Any  # [n]
+    terminated: bool  # else it was cut off
+
+
+class _Lane(Protocol):
+    """One lane of an environment."""
+
+    def reset(self) -> Step: ...
+    def step(self, action: Any) -> Step: ...
+    def close(self) -> None: ...
+
+
+def are_taken_by(make: Any) -> bool:
+    """Does an algorithm's `make` take demonstrations?"""
+    return "demonstrations" in inspect.signature(make).parameters
+
+
+def placed(config: Any) -> Any:
+    """The config with the whole path of its file, so that a run can go on from any folder."""
+    path = getattr(config, "demonstrations", "")
+    return dataclasses.replace(config, demonstrations=str(Path(path).resolve())) if path else config
+
+
+def play(act: Act, world: Env | HostWorld, episodes: int, seed: int) -> Iterator[Episode]:
+    """Episodes one after the other, in one lane."""
+    with closing(_lane(world, seed)) as lane:
+        step = lane.reset()
+        for _ in range(episodes):
+            seen, carry = [step], None
+            done: list[np.ndarray] = []
+            while not (step.terminated[0] or step.truncated[0]):
+                action, carry = act(jax.tree.map(lambda x: x[0], step.obs), carry)
+                done.append(np.asarray(action, _units(world.spec)))
+                step = lane.step(done[-1][None])
+                seen.append(step)
+                if len(done) == _MAX_STEPS:
+                    raise RondelError(f"An episode did not end in {_MAX_STEPS:,} steps.")
+            obs = jax.tree.map(lambda *xs: np.stack(xs)[:, 0], *(s.obs for s in seen))
+            reward = np.array([s.reward[0] for s in seen[1:]], np.float32)
+            yield Episode(obs, np.stack(done), reward, bool(step.terminated[0]))
+            step = lane.step(np.zeros_like(done[-1])[None])  # which only resets
+
+
+def act_of(policy: Policy) -> Act:
+    """What a policy does, greedily."""
+    algorithm, lane = policy.algorithm, jnp.arange(1)
+    greedy = jax.jit(lambda *at: algorithm.act(*at, False)[:2])
+    keys = per_lane(key_of(0, Purpose.EVALUATE, 1), lane)
+
+    def act(obs: Tree, carry: Tree) -> tuple[Any, Tree]:
+        carry = algorithm.carry(lane) if carry is None else carry
+        batch = jax.tree.map(lambda x: x[None], obs)
+        action, carry = greedy(policy.weights, carry, batch, keys)
+        return np.asarray(action)[0], carry
+
+    return act
+
+
+def write(path: str | os.PathLike[str], episodes: Iterable[Episode]) -> None:
+    """Put episodes into a file, in the place of what was there."""
+    tracks = [_track(episode) for episode in episodes]
+    if not tracks:
+        raise RondelError("There is no episode to write down: 1 or more would work.")
+    track = jax.tree.map(lambda *xs: np.concatenate(xs), *tracks)
+    try:
+        save_file(_named(track), path)
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise RondelError(f"{path} can't be written: {reason}. Choose another file.") from error
+
+
+def read(path: str, spec: EnvSpec) -> Trajectory:
+    """The episodes of a file as one lane's rows, for an environment that they must fit."""
+    if not path:
+        raise RondelError(f"demonstrations=… has to name a file of recorded episodes. {_HOW}")
+    if not Path(path).is_file():
+        raise RondelError(f"demonstrations={path!r}: there is no such file. {_HOW}")
+    try:
+        arrays = load_file(path)
+    except Exception as error:  # whatever safetensors and NumPy make of it
+        raise RondelError(f"{path} holds no demonstrations ({error}). {_HOW}") from None
+    rows = len(arrays["reward"]) if "reward" in arrays else 0
+    action = zeros(spec.action, rows).astype(_units(spec))
+    like = {"obs": zeros(spec.observation, rows), "action": action}
+    like |= {"reward": np.zeros(rows, np.float32)}
+    like |= {name: np.zeros(rows, bool) for name in _FLAGS}
+    wanted = _named(like)
+    for name, leaf in wanted.items():
+        have = arrays.get(name)
+        if have is None or (have.dtype, have.shape) != (leaf.dtype, leaf.shape) or not rows:
+            held = "nothing" if have is None else f"{have.dtype} {list(have.shape)}"
+            need = f"{leaf.dtype} {['rows', *leaf.shape[1:]]}".replace("'", "")
+            raise RondelError(
+                f"{path} has {held} for {name}, and {spec.id} needs {need}: are these "
+                f"demonstrations of another environment? {_HOW}"
+            )
+    track = jax.tree.unflatten(jax.tree.structure(like), [arrays[name] for name in wanted])
+    if isinstance(spec.action, Discrete) and not _within(track["action"], spec.action.n):
+        raise RondelError(
+            f"{path} has actions beyond those of {spec.id}, which are 0 to {spec.action.n - 1}."
+        )
+    return _trajectory(track)
+
+
+def record_with(
+    act: Act, world: Env | HostWorld, path: str | os.PathLike[str], episodes: int, seed: int
+) -> float:
+    """Play and write down; the mean return."""
+    at_least(1, episodes=episodes)
+    played = list(play(act, world, episodes, seed))
+    write(path, played)
+    return float(np.mean([episode.reward.sum() for episode in played]))
+
+
+def _units(spec: EnvSpec) -> str:
+    """The dtype that policies act in."""
+    return "float32" if isinstance(spec.action, Box) else spec.action.dtype
+
+
+def _within(action: np.ndarray, n: int) -> bool:
+    return bool(((action >= 0) & (action < n)).all())
+
+
+def _track(episode: Episode) -> dict[str, Any]:
+    """An episode's rows."""
+    action, reward = np.asarray(episode.action), np.asarray(episode.reward, np.float32)
+    row = np.arange(len(reward) + 1)
+    last = row == len(reward) - 1
+
+    def longer(x: np.ndarray) -> np.ndarray:
+        return np.concatenate([x, np.zeros_like(x[:1])])
+
+    return {
+        "obs": jax.tree.map(np.asarray, episode.obs),
+        "action": longer(action),
+        "reward": longer(reward),
+        "terminated": last & episode.terminated,
+        "truncated": last & (not episode.terminated),
+        "valid": row < len(reward),
+        "first": row == 0,
+    }
+
+
+def _named(track: dict[str, Any]) -> dict[str, np.ndarray]:
+    pairs = jax.tree_util.tree_flatten_with_path(track)[0]
+    names = (jax.tree_util.keystr(keys, simple=True, separator="/") for keys, _ in pairs)
+    return {name: np.ascontiguousarray(leaf) for name, (_, leaf) in zip(names, pairs, strict=True)}
+
+
+def _trajectory(track: dict[str, Any]) -> Trajectory:
+    rows = jax.tree.map(lambda x: x[:, None], track)
+
+    def longer(x: Any) -> Any:
+        return np.concatenate([x, x[-1:]])
+
+    return Trajectory(
+        obs=jax.tree.map(longer, rows.pop("obs")),
+        first=longer(rows.pop("first")),
+        **rows,
+        extras=(),
+        carry=(),
+        lane=jnp.zeros(1, jnp.int32),
+    )
+
+
+def _lane(world: Env | HostWorld, seed: int) -> _Lane:
+    return _Traced(world, seed) if isinstance(world, Env) else _Hosted(world, seed)
+
+
+class _Traced:
+    def __init__(self, env: Env, seed: int) -> None:
+        self._env, self._seed = env, seed
+        self._state: Tree = None
+        self._step = jax.jit(env.step)
+
+    def reset(self) -> Step:
+        lane = jnp.zeros(1, jnp.int32)
+        self._state, step = self._env.init(per_lane(key_of(self._seed, Purpose.EVALUATE, 3), lane))
+        return jax.tree.map(np.asarray, step)
+
+    def step(self, action: Any) -> Step:
+        self._state, step = self._step(self._state, action)
+        return jax.tree.map(np.asarray, step)
+
+    def close(self) -> None:
+        if self._env.close is not None and self._state is not None:
+            self._env.close(self._state)
+
+
+class _Hosted:
+    def __init__(self, world: HostWorld, seed: int) -> None:
+        self._env, self._seed = world.make(1, 0), seed
+
+    def reset(self) -> Step:
+        return self._copy(self._env.reset(lane_seeds(self._seed, Purpose.EVALUATE, 1, 3)))
+
+    def step(self, action: Any) -> Step:
+        return self._copy(self._env.step(action))
+
+    def close(self) -> None:
+        self._env.close()
+
+    def _copy(self, step: Step) -> Step:
+        return jax.tree.map(np.array, step)

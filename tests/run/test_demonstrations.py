@@ -1,0 +1,103 @@
+"""Episodes on disk: what is written is read, and what doesn't fit gets a sentence."""
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import rondel
+from rondel.envs import key_door, make
+from rondel.errors import RondelError
+from rondel.run import demonstrations
+from rondel.run.demonstrations import Episode
+from rondel.spaces import Box, Discrete
+from rondel.types import EnvSpec
+
+TWO = Box(np.full(2, -9.0, np.float32), np.full(2, 9.0, np.float32))
+SPEC = EnvSpec("test:tree", {"x": TWO, "y": Discrete(5)}, Discrete(3))
+
+
+def episode(n, terminated=True):
+    x, y = np.float32(np.arange(2 * n + 2).reshape(-1, 2)), np.arange(n + 1, dtype=np.int32)
+    action = np.arange(n, dtype=np.int32) % 3
+    return Episode({"x": x, "y": y}, action, np.ones(n), terminated)
+
+
+def test_what_was_written_is_read(tmp_path):
+    path = str(tmp_path / "shown.safetensors")
+    demonstrations.write(path, [episode(3), episode(1, terminated=False)])
+    read = demonstrations.read(path, SPEC)
+    column = {name: getattr(read, name)[:, 0].tolist() for name in read._fields[1:7]}
+    yes, no = True, False
+    assert column == {
+        "first": [yes, no, no, no, yes, no, no],
+        "action": [0, 1, 2, 0, 0, 0],
+        "reward": [1, 1, 1, 0, 1, 0],
+        "terminated": [no, no, yes, no, no, no],
+        "truncated": [no, no, no, no, yes, no],
+        "valid": [yes, yes, yes, no, yes, no],
+    }
+    assert read.obs["y"][:, 0].tolist() == [0, 1, 2, 3, 0, 1, 1]
+    assert read.obs["x"].shape == (7, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda arrays: arrays.pop("obs/y"), "nothing for obs/y, and test:tree needs int32 .rows"),
+        (
+            lambda arrays: arrays.update({"obs/x": np.zeros((4, 3), np.float32)}),
+            r"float32 \[4, 3\] for obs/x, and test:tree needs float32 \[rows, 2\]",
+        ),
+        (lambda arrays: arrays.pop("reward"), "demonstrations of another environment"),
+        (lambda arrays: arrays["action"].fill(3), "actions beyond those of test:tree.* 0 to 2"),
+    ],
+)
+def test_what_does_not_fit_gets_a_sentence(change, sentence, tmp_path):
+    path = str(tmp_path / "shown.safetensors")
+    demonstrations.write(path, [episode(3)])
+    arrays = load_file(path)
+    change(arrays)
+    save_file(arrays, path)
+    with pytest.raises(RondelError, match=sentence):
+        demonstrations.read(path, SPEC)
+
+
+def test_what_is_no_file_gets_a_sentence(tmp_path):
+    with pytest.raises(RondelError, match="has to name a file of recorded episodes"):
+        demonstrations.read("", SPEC)
+    with pytest.raises(RondelError, match="there is no such file"):
+        demonstrations.read(str(tmp_path), SPEC)
+    (tmp_path / "text").write_text("no arrays")
+    with pytest.raises(RondelError, match="holds no demonstrations"):
+        demonstrations.read(str(tmp_path / "text"), SPEC)
+    with pytest.raises(RondelError, match="can't be written"):
+        demonstrations.write(tmp_path / "no" / "folder", [episode(1)])
+    with pytest.raises(RondelError, match="no episode to write down"):
+        demonstrations.write(tmp_path / "shown", [])
+
+
+def test_a_function_is_recorded_as_it_plays(tmp_path):
+    path = str(tmp_path / "shown.safetensors")
+    assert rondel.record(key_door.expert, path, "KeyDoor-v0", episodes=5) == 1.0
+    read = demonstrations.read(path, make("KeyDoor-v0").spec)
+    assert read.first[:-1].sum() == 5
+    assert read.reward.sum() == 5.0
+    assert read.terminated.sum() == 5
+    assert (read.obs[:-1][read.first[:-1]][:, -1] < key_door.HIDDEN).all()
+    assert (read.obs[:-1][~read.first[:-1]][:, -1] == key_door.HIDDEN).all()
+    # no two of them are alike
+    assert len(np.unique(read.obs[:-1][read.first[:-1]], axis=0)) == 5
+    with pytest.raises(RondelError, match="needs an environment"):
+        rondel.record(key_door.expert, path)
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "gymnasium:CartPole-v1"])
+def test_a_policy_is_recorded_as_it_plays(env, tmp_path):
+    path = str(tmp_path / "shown.safetensors")
+    with rondel.start("dqn", env, lanes=2, hidden=(4,), tuned=False) as run:
+        mean = rondel.record(run, path, episodes=2)
+        with pytest.raises(RondelError, match="other observations or actions than"):
+            rondel.record(run, path, "KeyDoor-v0")
+    read = demonstrations.read(path, make(env).spec)
+    assert read.valid.sum() == 2 * mean
+    assert (read.obs[0, 0] != read.obs[1, 0]).any()

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -67,6 +68,36 @@ def test_the_table_of_algorithms_is_what_they_say():
 def test_the_reference_has_every_public_name():
     shown = re.findall(r"^::: rondel\.(\w+)$", (DOCS / "api.md").read_text(), re.MULTILINE)
     assert sorted(shown) == rondel.__all__
+
+
+def test_pictures_are_shown_and_small():
+    shown = {
+        (page.parent / target).resolve()
+        for page in PAGES
+        for target in _LINK.findall(page.read_text())
+        if target.endswith(".png")
+    }
+    pictures = set((DOCS / "pictures").glob("*.png"))
+    assert pictures == shown
+    assert all(picture.stat().st_size < 100_000 for picture in pictures)
+
+
+@pytest.mark.long
+def test_pictures_are_made_from_real_runs(tmp_path):
+    make = script(DOCS / "pictures" / "make.py")
+    docs = tmp_path / "docs"
+    (docs / "pictures").mkdir(parents=True)
+    pages = [DOCS / "comparing-runs.md", DOCS / "profiling.md"]
+    for page in pages:
+        shutil.copy(page, docs)
+    make.make(list(make.PARTS), docs, make.Scale(2_500, 2_500, seeds=2, host_seeds=1))
+    made = {picture.name for picture in (docs / "pictures").glob("*.png")}
+    assert made == {f"{name}.png" for name in make.PARTS}
+    for page in pages:
+        new = (docs / page.name).read_text()
+        assert new != page.read_text()  # other runs, other figures
+        assert new.splitlines()[:5] == page.read_text().splitlines()[:5]
+        assert "<!-- end of" in new
 
 
 @pytest.mark.long

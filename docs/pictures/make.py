@@ -50,6 +50,7 @@ class Event(NamedTuple):
     """What one copy did, in milliseconds."""
 
     row: int
+    stage: str
     what: str
     began: float
     took: float
@@ -114,14 +115,17 @@ def _write(page: Path, name: str, text: str) -> None:
 
 def _read(trace: Path) -> tuple[list[str], list[Event]]:
     """The names of the rows of a trace, and its events."""
-    names, events = [], []
+    rows: dict[int, str] = {}
+    events = []
     for event in json.loads(trace.read_text())["traceEvents"]:
         if event["ph"] == "M":
-            names.append(event["args"]["name"])
+            rows[event["tid"]] = event["args"]["name"]
         else:
-            what = event["name"].partition(": ")[2].split()[0]  # "waits for data" -> "waits"
-            events.append(Event(event["tid"], what, event["ts"] / 1e3, event["dur"] / 1e3))
-    return names, events
+            stage, _, said = event["name"].partition(": ")
+            what = said.split()[0]  # "waits for data" -> "waits"
+            row = list(rows).index(event["tid"])
+            events.append(Event(row, stage, what, event["ts"] / 1e3, event["dur"] / 1e3))
+    return list(rows.values()), events
 
 
 def _draw(found: Profile, names: list[str], events: list[Event], path: Path) -> Path:
@@ -151,10 +155,9 @@ def _shares(axes: Any, found: Profile) -> None:
 
 
 def _rounds(axes: Any, names: list[str], events: list[Event]) -> None:
-    """A row for each copy, over the last three times that the learner has waited and learned."""
-    learner = [e for e in events if e.row == len(names) - 1 and e.what == "xla" and e.took > 1.0]
-    ends = [e.began + e.took for e in learner] or [e.began for e in events]
-    begin, end = ends[max(-4, -len(ends))], ends[-1]
+    """A row for each copy, over three of the last rounds: from learning to learning."""
+    ends = [e.began + e.took for e in events if (e.stage, e.what) == ("learner", "xla")]
+    begin, end = ends[-5], ends[-2]  # at the end of the last one all is saved, for the first time
     for event in events:
         first, last = max(event.began, begin), min(event.began + event.took, end)
         if first < last:

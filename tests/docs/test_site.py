@@ -90,7 +90,7 @@ def test_pictures_are_made_from_real_runs(tmp_path):
     pages = [DOCS / "comparing-runs.md", DOCS / "profiling.md"]
     for page in pages:
         shutil.copy(page, docs)
-    make.make(list(make.PARTS), docs, make.Scale(5_000, 5_000, seeds=2, host_seeds=1))
+    make.make(list(make.PARTS), docs, make.Scale(5_000, 8_000, seeds=2, host_seeds=1))
     made = {picture.name for picture in (docs / "pictures").glob("*.png")}
     assert made == {f"{name}.png" for name in make.PARTS}
     for page in pages:

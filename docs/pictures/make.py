@@ -40,7 +40,7 @@ KINDS = {  # what a copy does, and its ink
 class Scale(NamedTuple):
     """How much is trained: a test takes less."""
 
-    steps: int = 60_000
+    steps: int = 150_000
     host_steps: int = 30_000
     seeds: int = 5
     host_seeds: int = 3
@@ -82,8 +82,9 @@ def profile(runs: Path, docs: Path, scale: Scale) -> None:
     found = rondel.profile(out, apart=False, trace=trace)
     names, events = _read(trace)
     _shrink(_draw(found, names, events, docs / "pictures" / "profile.png"))
-    said = textwrap.fill(diagnose(found).text, 88)
-    _write(docs / "profiling.md", "profile", f"```\n{found.table()}\n\n{said}\n```")
+    table = [line.rstrip() for line in found.table().splitlines()]
+    said = textwrap.wrap(diagnose(found).text, 88)
+    _write(docs / "profiling.md", "profile", "\n".join(["```", *table, "", *said, "```"]))
 
 
 WHOLE = Scale()

@@ -14,6 +14,7 @@ from rondel.run import picture
 from rondel.run.compare import Comparison, Group, compare, interval
 
 AGAINST = {"steps": ("steps",), "seconds": ("seconds",), "both": ("steps", "seconds")}
+_ACROSS = {"steps": "steps", "seconds": "seconds since the first report"}
 _PLACES = 200
 # told apart by people who see colours otherwise too (Okabe and Ito)
 _INKS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#f0e442")
@@ -45,7 +46,7 @@ def draw(comparison: Comparison, path: Path, against: Sequence[str] = ("steps",)
     panels = figure.subplots(len(tasks), len(against), squeeze=False)
     for row, (task, groups) in zip(panels, tasks.items(), strict=True):
         for axes, kind in zip(row, against, strict=True):
-            picture.dress(axes, task, kind)
+            picture.dress(axes, task, _ACROSS[kind])
             for group, ink in zip(groups, _INKS * len(groups), strict=False):
                 _line(axes, group, kind, comparison.iqm, ink)
         if len(groups) > 1:

@@ -11,7 +11,7 @@ import pytest
 
 import rondel
 from rondel.errors import RondelError
-from rondel.run import cli
+from rondel.run import cli, picture
 from rondel.run.compare import interquartile_mean, interval
 
 META = {
@@ -143,6 +143,19 @@ def test_a_picture_of_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert not list(tmp_path.glob(".*"))
     cli.main(["compare", str(tmp_path / "runs"), "--iqm"])
     assert "CartPole-v1, interquartile mean over seeds" in capsys.readouterr().out
+
+
+def test_a_picture_is_as_wide_as_its_longest_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path / "a", 0, [1, 2])  # 200 steps
+    run(tmp_path / "b", 0, [1, 2, 3, 4], algorithm="dqn")  # 400
+    drawn: list[Any] = []
+    monkeypatch.setattr(picture, "save", lambda figure, path: drawn.append(figure))
+    rondel.plot(tmp_path, against="steps")
+    left, right = drawn[0].axes[0].get_xlim()
+    assert left == 0
+    assert right >= 400
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ def draw(comparison: Comparison, path: Path, against: Sequence[str] = ("steps",)
             picture.dress(axes, task, _ACROSS[kind])
             for group, ink in zip(groups, _INKS * len(groups), strict=False):
                 _line(axes, group, kind, comparison.iqm, ink)
+            axes.set_xlim(left=0)  # when all lines are there: it ends where the longest does
         if len(groups) > 1:
             row[0].legend(frameon=False, labelcolor=picture.GREY)
     return picture.save(figure, path)
@@ -64,4 +65,3 @@ def _line(axes: Any, group: Group, against: str, iqm: bool, ink: str) -> None:
     axes.plot(places, middle, color=ink, linewidth=2, label=label)
     if len(group.curves) > 1:
         axes.fill_between(places, low, high, color=ink, alpha=0.2, linewidth=0)
-    axes.set_xlim(left=0)

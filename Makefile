@@ -1,11 +1,12 @@
-# Two commands: `make train` and `make test`. Both set up a .venv first if there is none.
+# Two commands: `make train` and `make test`. Both set up a .venv first if there is none. `make docs`
+# builds the documentation as a site.
 
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 JOBS ?= 2
 
-.PHONY: setup train test test-full lint bench bench-full clean
+.PHONY: setup train test test-full lint bench bench-full docs clean
 
 setup: $(READY)
 
@@ -37,5 +38,9 @@ bench: $(READY)
 bench-full: $(READY)
 	$(BIN)/python benchmarks/scoreboard/run.py --full
 
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo site/index.html
+
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache site

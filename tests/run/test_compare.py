@@ -11,7 +11,7 @@ import pytest
 
 import rondel
 from rondel.errors import RondelError
-from rondel.run import cli
+from rondel.run import cli, picture
 from rondel.run.compare import interquartile_mean, interval
 
 META = {
@@ -22,12 +22,19 @@ META = {
 }
 
 
-def run(folder: Path, seed: int, returns: list[Any], every: int = 100, **other: Any) -> Path:
+def run(
+    folder: Path,
+    seed: int,
+    returns: list[Any],
+    every: int = 100,
+    began: float = 0.0,
+    **other: Any,
+) -> Path:
     """The folder of a run whose mean return was `returns[i]` after `every * (i + 1)` steps."""
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(META | {"seed": seed} | other))
     rows = [
-        {"steps": every * (i + 1), "seconds": float(i + 1), "return_mean": value}
+        {"steps": every * (i + 1), "seconds": began + i + 1.0, "return_mean": value}
         for i, value in enumerate(returns)
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -45,6 +52,19 @@ def test_seeds_of_one_kind_are_one_line_after_as_many_steps_as_all_have(tmp_path
     assert (row.label, row.seeds, row.middle) == ("ppo", 2, 15.0)
     assert (row.low, row.high) == (10.0, 20.0)  # both draws of one seed: a quarter of all
     assert row.speed == 100.0
+
+
+def test_what_one_seed_compiled_before_it_began_does_not_shift_its_curve(tmp_path: Path) -> None:
+    run(tmp_path / "a", 0, [None, 1, 10], began=50.0)  # no episode has ended in the first report
+    run(tmp_path / "b", 1, [2, 20, 30])
+    ((group,),) = rondel.compare(tmp_path).tasks.values()
+    assert [curve.seconds.tolist() for curve in group.curves] == [[1.0, 2.0], [0.0, 1.0, 2.0]]
+    assert group.at(np.array([1.0, 2.0]), "seconds").tolist() == [[1.0, 20.0], [10.0, 30.0]]
+
+
+def test_large_numbers_are_written_out(tmp_path: Path) -> None:
+    run(tmp_path / "a", 0, [-0.5, 12_345.6], every=60_020)
+    assert "| ppo | 1 | 12,346 | one seed | 60,020 |" in str(rondel.compare(tmp_path))
 
 
 def test_a_group_is_named_by_what_it_differs_in(tmp_path: Path) -> None:
@@ -123,6 +143,19 @@ def test_a_picture_of_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert not list(tmp_path.glob(".*"))
     cli.main(["compare", str(tmp_path / "runs"), "--iqm"])
     assert "CartPole-v1, interquartile mean over seeds" in capsys.readouterr().out
+
+
+def test_a_picture_is_as_wide_as_its_longest_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path / "a", 0, [1, 2])  # 200 steps
+    run(tmp_path / "b", 0, [1, 2, 3, 4], algorithm="dqn")  # 400
+    drawn: list[Any] = []
+    monkeypatch.setattr(picture, "save", lambda figure, path: drawn.append(figure))
+    rondel.plot(tmp_path, against="steps")
+    left, right = drawn[0].axes[0].get_xlim()
+    assert left == 0
+    assert right >= 400
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ class Curve(NamedTuple):
     seed: int
     facts: dict[str, Any]  # what it is, but for its seed
     steps: np.ndarray  # [n], growing
-    seconds: np.ndarray  # [n]
+    seconds: np.ndarray  # [n], since its first report: what is compiled once is not learning
     returns: np.ndarray  # [n]
 
     @property
@@ -128,11 +128,16 @@ class Comparison:
             "|---|---|---|---|---|",
         ]
         for row in self.rows(task):
-            known = f"{row.low:,.4g} to {row.high:,.4g}" if row.seeds > 1 else "one seed"
-            speed = f"{row.speed:,.4g}" if row.speed == row.speed else ""
+            known = f"{_short(row.low)} to {_short(row.high)}" if row.seeds > 1 else "one seed"
+            speed = _short(row.speed) if row.speed == row.speed else ""
             label = row.label.replace("|", "\\|")
-            lines.append(f"| {label} | {row.seeds} | {row.middle:,.4g} | {known} | {speed} |")
+            lines.append(f"| {label} | {row.seeds} | {_short(row.middle)} | {known} | {speed} |")
         return "\n".join([*lines, "", self.verdict(task)])
+
+
+def _short(number: float) -> str:
+    """Four digits, or all that stand before the point."""
+    return f"{number:,.0f}" if abs(number) >= 1_000 else f"{number:.4g}"
 
 
 def compare(
@@ -229,12 +234,14 @@ def _curve(path: Path) -> Curve:
     known = [row for row in rows if None not in row]
     if not known:
         raise RondelError(f"{path} has no episode that ended yet: train it for longer.")
+    began = min(seconds for _, seconds, _ in rows if seconds is not None)
     steps, seconds, returns = np.array(known, float).T
+    seconds = np.maximum.accumulate(seconds) - began
     config = about["config"] if isinstance(about["config"], dict) else {}
     options = about["options"] if isinstance(about["options"], dict) else {}
     chosen = {name: options.get(name) for name in _OPTIONS}
     facts = {"algorithm": about["algorithm"], "env": about["env"]} | chosen | config
-    return Curve(path, about["seed"], facts, steps, np.maximum.accumulate(seconds), returns)
+    return Curve(path, about["seed"], facts, steps, seconds, returns)
 
 
 def _about(path: Path) -> dict[str, Any]:

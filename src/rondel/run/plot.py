@@ -14,6 +14,7 @@ from rondel.run import picture
 from rondel.run.compare import Comparison, Group, compare, interval
 
 AGAINST = {"steps": ("steps",), "seconds": ("seconds",), "both": ("steps", "seconds")}
+_ACROSS = {"steps": "steps", "seconds": "seconds since the first report"}
 _PLACES = 200
 # told apart by people who see colours otherwise too (Okabe and Ito)
 _INKS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#f0e442")
@@ -45,9 +46,10 @@ def draw(comparison: Comparison, path: Path, against: Sequence[str] = ("steps",)
     panels = figure.subplots(len(tasks), len(against), squeeze=False)
     for row, (task, groups) in zip(panels, tasks.items(), strict=True):
         for axes, kind in zip(row, against, strict=True):
-            picture.dress(axes, task, kind)
+            picture.dress(axes, task, _ACROSS[kind])
             for group, ink in zip(groups, _INKS * len(groups), strict=False):
                 _line(axes, group, kind, comparison.iqm, ink)
+            axes.set_xlim(left=0)  # when all lines are there: it ends where the longest does
         if len(groups) > 1:
             row[0].legend(frameon=False, labelcolor=picture.GREY)
     return picture.save(figure, path)
@@ -63,4 +65,3 @@ def _line(axes: Any, group: Group, against: str, iqm: bool, ink: str) -> None:
     axes.plot(places, middle, color=ink, linewidth=2, label=label)
     if len(group.curves) > 1:
         axes.fill_between(places, low, high, color=ink, alpha=0.2, linewidth=0)
-    axes.set_xlim(left=0)

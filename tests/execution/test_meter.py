@@ -34,6 +34,18 @@ def test_the_first_run_of_a_program_is_not_like_others():
     ]
 
 
+def test_in_passing_a_meter_says_something_at_most_once_a_second():
+    now = iter([0.0, 0.5, 1.4, 1.6])
+    meter = Meter(clock=lambda: next(now, 1.6))  # made at 0
+    due = [meter.is_due()]
+    for _ in range(3):  # at 0.5, 1.4, 1.6
+        meter.mark("env", PYTHON)
+        due += [meter.is_due(), meter.is_due()]
+    assert due == [True, False, False, True, False, False, False]
+    assert meter.glance().spent == (Spent("env", PYTHON, 1.6, 3, 0),)
+    assert meter.glance().who == meter.told().who
+
+
 def test_events_of_another_clock_are_put_back():
     meter = Meter(clock=lambda: 1.0)
     meter.mark("env", PYTHON)
@@ -47,7 +59,7 @@ def test_every_copy_says_what_it_did(on):
     with rondel.start("ppo", "probe:both", steps=300, plan=plan, on=on, **SMALL) as run:
         for _ in run.rounds():
             pass
-        pieces = run.ring.metered()
+        pieces, glances = run.ring.metered(), run.ring.glances()
     assert [len(piece) for piece in pieces] == [2, 1, 1]
     meters = {told.who: told for piece in pieces for _, told in piece}
     assert len(meters) == (1 if on == "inline" else 4)
@@ -56,7 +68,10 @@ def test_every_copy_says_what_it_did(on):
     for told in meters.values():
         assert sum(spent.seconds for spent in told.spent) == pytest.approx(told.seconds)
         assert all(a.ended == b.began for a, b in zip(told.events, told.events[1:], strict=False))
+    assert [len(piece) for piece in glances] == [2, 1, 1]  # without being asked
+    assert {said.who for piece in glances for said in piece} == set(meters)
     if on == "processes":
+        assert all(said.resident > 2**20 for piece in glances for said in piece)
         ((_, learner),) = pieces[2]
         moved = {(spent.stage, spent.kind): spent.bytes for spent in learner.spent}
         assert moved["memory", TRANSPORT] > 0

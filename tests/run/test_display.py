@@ -49,7 +49,8 @@ def test_lines_say_what_will_run_how_far_it_is_and_how_it_ended():
     lines.stop("Done.")
     # 58,000 steps are left, at 2,000 a second: 29 seconds
     assert stream.getvalue().splitlines() == [
-        "env: jax:CartPole-v1 (fastest of jax, gymnasium); plan: all, one program",
+        "env   jax:CartPole-v1 (fastest of jax, gymnasium)",
+        "plan  all, one program",
         "42,000 of 100,000 steps (42%), 2,000 steps/s, 830 episodes, return 312.4, length 50.0, "
         "loss/policy -0.012, entropy 5.4e-04, 0:29 left",
         "Done.",
@@ -74,7 +75,7 @@ def test_lines_hold_no_control_characters_and_suit_any_encoding():
     lines.update(progress(return_mean=None, length_mean=None, metrics={}, steps_per_second=0.0))
     lines.stop("")
     assert raw.getvalue() == (
-        b"env:  [31mgr??e  x\n42,000 of 100,000 steps (42%), - steps/s, 830 episodes\n"
+        b"env   [31mgr??e  x\n42,000 of 100,000 steps (42%), - steps/s, 830 episodes\n"
     )
 
 
@@ -117,7 +118,7 @@ def test_the_curve_grows_with_the_run():
     assert display._sparkline([5.0, 5.0]) == "▁▁"
 
 
-def test_the_panel_draws_at_most_eight_times_a_second():
+def test_the_panel_draws_at_most_four_times_a_second():
     stream = Terminal()
     panel = Panel(stream)
     panel.start(SUMMARY)
@@ -125,7 +126,7 @@ def test_the_panel_draws_at_most_eight_times_a_second():
         panel.update(progress(steps=i, seconds=i / 1000))
     panel.stop("Done.")
     text = stream.getvalue()
-    assert text.count("loss/policy") <= 12
+    assert text.count("loss/policy") <= 6
     assert "999 of 100k" in text  # the last one is shown
     assert text.rstrip().endswith("Done.")
 

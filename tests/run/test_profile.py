@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import rondel
 from marks import few_of
 from rondel.errors import RondelError
-from rondel.run import cli, profile
+from rondel.run import cli, diagnosis, profile, window
 from rondel.run.diagnosis import diagnose
+from rondel.run.display import Progress, Silent
+from rondel.run.load import Load
 from rondel.run.profile import Piece, Profile, Share
 
 SMALL = {"lanes": 8, "rollout": 16, "epochs": 1, "minibatches": 1, "hidden": (8,), "tuned": False}
@@ -35,6 +38,7 @@ def piece(name: str, copies: int = 1, **parts: float) -> Piece:
     return Piece(name, copies, tuple(shares))
 
 
+IN_ENV = piece("all", env_simulator=0.9, policy_xla=0.1)
 LEARNER = piece("learner", memory_data=0.8, learner_xla=0.2)
 ROOMY = piece("actor", 4, actor_room=0.7, actor_xla=0.3)
 FUSED = piece("all", all_xla=0.98, driver_python=0.02)
@@ -46,6 +50,8 @@ APART = {"env": 0.05, "policy": 0.1, "memory": 0.05, "gradient": 0.6, "update": 
     [
         # one process: what takes most
         (made_up(piece("all", env_simulator=0.71, policy_xla=0.29)), "env", 0.71, "envpool:Human"),
+        (made_up(IN_ENV, env="gymnasium:CartPole-v1"), "env", 0.9, "jax:CartPole-v1 is the same"),
+        (made_up(IN_ENV, env="gymnasium:ALE/Pong-v5"), "env", 0.9, "grey pixels: envpool:Pong-v5"),
         (made_up(piece("all", env_simulator=0.2, learner_xla=0.8)), "learner", 0.8, "rondel prof"),
         (made_up(piece("all", policy_python=0.6, env_simulator=0.4)), "python", 0.6, "More lanes"),
         # several: what takes most in the piece that waits least
@@ -103,6 +109,16 @@ def test_a_lag_that_the_algorithm_does_not_bear_is_not_proposed() -> None:
     assert "--lag" not in diagnose(made_up(waiting, learner, most_lag=0)).text
 
 
+@pytest.mark.parametrize("env", ["gymnasium:Taxi-v4", "my_module:Ant-v5", "envpool:Ant-v5"])
+def test_what_envpool_has_not_is_not_looked_for_there(env: str) -> None:
+    assert "EnvPool" not in diagnose(made_up(IN_ENV, env=env)).text
+
+
+def test_where_envpool_is_not_installed_it_is_said_how(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnosis, "is_installed", lambda package: False)
+    assert 'envpool:Humanoid-v5 (pip install "rondel[envpool]").' in diagnose(made_up(IN_ENV)).text
+
+
 class Sleepy(gymnasium.Env[Any, Any]):
     """It sleeps a millisecond in every step."""
 
@@ -120,6 +136,28 @@ class Sleepy(gymnasium.Env[Any, Any]):
         return np.zeros(3, np.float32), 1.0, False, self._left == 0, {}
 
 
+class Big(gymnasium.Env[Any, Any]):
+    """It shows a megabyte, and does nothing."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (1024, 1024), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+    seen = np.zeros((1024, 1024), np.uint8)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self._left = 50
+        return self.seen, {}
+
+    def step(self, action: Any) -> Any:
+        self._left -= 1
+        return self.seen, 1.0, False, self._left == 0, {}
+
+
+def corner(space: Any) -> Any:
+    """A network that looks at a corner of it only."""
+    return lambda key: jnp.ones((16, 4)), lambda params, obs: obs[:, 0, :16] / 255.0 @ params
+
+
 WIDE = {"lanes": 64, "rollout": 64, "epochs": 2, "hidden": (256, 256)}
 SLOW = {"on": "threads", "free": True, "lag": 1, "epochs": 20, "hidden": (256, 256)}
 # name: (bound, algorithm, environment, steps, fields): what each is built to be bound by
@@ -130,20 +168,53 @@ KNOWN: dict[str, tuple[str, str, Any, int, dict[str, Any]]] = {
         *("transport", "ppo", "CartPole-v1", 2_000),
         {"plan": "actor*2 | learner", "on": "processes", "rollout": 1, "block": 4},
     ),
+    "big": (
+        *("transport", "ppo", Big, 200),
+        {"plan": "env*2 | policy+learner", "on": "processes", "network": corner, "rollout": 4},
+    ),
     "gradient": ("gradient", "ppo", "CartPole-v1", 20_000, WIDE),
     "dispatch": ("dispatch", "ppo", "CartPole-v1", 20_000, {"lanes": 1, "rollout": 128}),
 }
 
 
 @pytest.mark.parametrize("name", few_of(KNOWN, ["env", "room"]))
-def test_a_workload_is_named_after_what_bounds_it(name: str, tmp_path: Path) -> None:
+def test_a_workload_is_named_after_what_bounds_it(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bound, algorithm, env, steps, fields = KNOWN[name]
     settings = SMALL | fields | ({"lanes": 16, "block": 8} if name == "room" else {})
-    rondel.train(algorithm, env, steps=steps, out=tmp_path, eval_episodes=0, **settings)
+    settings |= {"eval_episodes": 0, "display": (heard := Heard())}
+    monkeypatch.setattr(window, "_FIRST", 0.0)
+    monkeypatch.setattr(window, "_SECONDS", 0.0)
+    rondel.train(algorithm, env, steps=steps, out=tmp_path, **settings)
     verdict = diagnose(rondel.profile(tmp_path, apart=name in ("gradient", "dispatch")))
     assert verdict.bound == bound, verdict.text
     if name == "room":
         assert "of their time for room" in verdict.text
+    if name in ("env", "room"):  # and while it runs
+        assert heard.loads[-1].bound == bound, heard.loads[-1]
+
+
+@pytest.mark.long
+def test_what_other_processes_do_is_known_while_they_do_it(tmp_path: Path) -> None:
+    for plan in ("actor*2 | learner", "env*2 | policy+learner"):
+        heard, out = Heard(), tmp_path / plan.split("*")[0]
+        fields = SMALL | {"plan": plan, "on": "processes", "block": 4, "eval_episodes": 0}
+        rondel.train("ppo", Sleepy, steps=12_000, out=out, display=heard, **fields)
+        seen = heard.loads[-1]
+        assert [piece.copies for piece in seen.pieces] == [2, 1]
+        assert (seen.bound, seen.whose) == ("env", seen.pieces[0].name), seen
+        assert all(piece.memory > 2**20 for piece in seen.pieces)
+
+
+class Heard(Silent):
+    """It remembers the loads that it was to show."""
+
+    def __init__(self) -> None:
+        self.loads: list[Load] = []
+
+    def update(self, progress: Progress) -> None:
+        self.loads += [progress.load] if progress.load else []
 
 
 def test_a_run_says_it_at_its_end_and_again(

@@ -9,6 +9,7 @@ from rondel.plan import parse
 from rondel.plan.pointing import counted
 from rondel.run import cli, summary
 from rondel.run.clock import Clock
+from rondel.run.cost import Cost, PieceCost
 
 
 def test_one_is_not_many() -> None:
@@ -17,6 +18,62 @@ def test_one_is_not_many() -> None:
     assert counted(2, "copy", "copies") == "2 copies"
     assert summary.lag_rule(parse("impala")) == ", free, weights at most 1 round old"
     assert summary.lag_rule(parse("actor | learner", lag=2)) == ", weights 2 rounds old"
+
+
+COST = Cost(
+    (
+        PieceCost("actor", 2, {"weights": 2048, "rollout": 3 * 2**20, "env": 0}),
+        PieceCost("learner", 1, {"weights": 2048, "optimiser": 4096, "memory": 2**30}),
+    ),
+    4,
+    4 * 300 * 2**20,
+)
+
+
+def fake_run(on: str, addresses: tuple[str, ...] = ()) -> Any:
+    copies = [SimpleNamespace(address=at) for at in addresses]
+    ring = SimpleNamespace(plan=parse("actor*2 | learner", lag=1), fused=False)
+    ring.copies = [copies[:2], copies[2:]]
+    memory = SimpleNamespace(draws=8, warmup_rounds=0)
+    task = SimpleNamespace(lanes=16, block=8, seed=0)
+    task.algorithm = SimpleNamespace(rollout=32, memory=memory)
+    options = SimpleNamespace(on=on, resources="learner:cpu=2" if on == "ray" else None)
+    setup = SimpleNamespace(name="dqn", env_id="jax:x", options=options, task=task, tuned={})
+    limits = SimpleNamespace(steps=5_000, until_return=float("inf"))
+    return SimpleNamespace(
+        setup=setup, ring=ring, limits=limits, steps=0, notes=["careful"], path="runs/a"
+    )
+
+
+def test_before_a_run_it_is_said_what_runs_where_and_what_it_costs() -> None:
+    assert summary.rows(fake_run("processes"), COST, 20 * 2**30) == [
+        ("algorithm", "dqn"),
+        ("env", "jax:x (world jax), 16 lanes in blocks of 8"),
+        ("plan", "actor*2 | learner: on processes, weights 1 round old"),
+        ("runs", "actor x 2 each in a process of its own: each weights 2.0 KiB, rollout 3.0 MiB"),
+        (
+            "",
+            "learner in a process of its own: weights 2.0 KiB, optimiser 4.0 KiB, memory 1.0 GiB",
+        ),
+        ("round", "32 steps a lane, then 8 draws"),
+        (
+            "memory",
+            "about 2.2 GiB of 20.0 GiB that are free here: 4 processes 1.2 GiB, actor x 2 6.0 MiB, "
+            "learner 1.0 GiB",
+        ),
+        ("until", "5,000 steps, seed 0"),
+        ("note", "careful"),
+        ("folder", "runs/a"),
+    ]
+    there = summary.rows(fake_run("ray", ("10.0.0.1", "10.0.0.2", "10.0.0.1")), COST, 0)
+    runs = [text.partition(":")[0] for label, text in there if label in ("runs", "")]
+    assert runs == [
+        "actor x 2 each in an actor of its own with 1 cpu, 1 on 10.0.0.1, 1 on 10.0.0.2",
+        "learner in an actor of its own with 2 cpu, 1 on 10.0.0.1",
+    ]
+    inline = dict(summary.rows(fake_run("inline"), COST, 0))
+    assert inline["runs"].startswith("actor x 2 in this process")
+    assert inline["memory"].startswith("about 2.2 GiB: 4 processes")
 
 
 def test_a_speed_that_is_not_known_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:

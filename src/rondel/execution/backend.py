@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeAlias
 
 from rondel.errors import RondelError
 from rondel.execution.layout import groups
+from rondel.execution.meter import Seen
 from rondel.plan import Plan
 from rondel.types import Env
 
@@ -23,6 +24,10 @@ class Copy(Protocol):
     """One copy of a piece, wherever it runs."""
 
     name: str  # for people: "actor 3 of 8"
+
+    @property
+    def seen(self) -> Seen | None:
+        """What it last said in passing of where its time goes; nobody is asked for it."""
 
     def call(self, request: str, *args: Any) -> Promise:
         """Ask for something; a tuple of promises where `fragment.RESULTS` says so."""

@@ -169,7 +169,10 @@ class Fragment(Metered):
     def _take(self, phase: tuple[Group, ...]) -> Step:
         steps = [self.links[group.env].take(group.first_lane) for group in phase]
         self.meter.mark("env", PYTHON if self._hosted else STEPS)
-        return copied(steps[0]) if len(steps) == 1 else joined(steps)
+        step = copied(steps[0]) if len(steps) == 1 else joined(steps)
+        if not self._hosted:
+            self.meter.mark("env", TRANSPORT, sum(x.nbytes for x in jax.tree.leaves(step.obs)))
+        return step
 
     def _refuse_non_finite(self, rows: Row) -> None:
         """Name an environment that gives NaN: in a loss it would pass for the learner's."""

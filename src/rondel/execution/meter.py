@@ -7,6 +7,7 @@ After RL-Scope: Cross-Stack Profiling for Deep Reinforcement Learning Workloads,
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -31,6 +32,7 @@ _STAGES = {
 }
 _OTHER = "keeping"  # snapshots and the like
 _EVENTS = 4_000  # the newest are kept
+_EVERY = 1.0  # seconds between two things that a meter says in passing
 
 
 class Spent(NamedTuple):
@@ -50,6 +52,22 @@ class Event(NamedTuple):
     kind: str
     began: float
     ended: float
+
+
+class Glance(NamedTuple):
+    """What a meter says in passing, with an answer that is sent anyhow."""
+
+    who: str  # as in `Told`
+    seconds: float
+    spent: tuple[Spent, ...]
+    resident: int  # bytes of its process in memory; 0 if that is not known
+
+
+class Seen(NamedTuple):
+    """What a copy says in passing of itself, and of environments elsewhere that it drives."""
+
+    mine: Glance
+    driven: dict[int, Glance]  # by env copy
 
 
 @dataclass(frozen=True)
@@ -77,6 +95,7 @@ class Meter:
         self._spent: dict[tuple[str, str], list[Any]] = {}
         self._events: deque[tuple[str, str, float, float]] = deque(maxlen=_EVENTS)
         self._known: set[str] = set()  # programs that have run
+        self._said = -math.inf  # when it last said something in passing
 
     def mark(self, stage: str, kind: str, bytes: int = 0) -> None:
         """All since the last mark was this."""
@@ -102,9 +121,25 @@ class Meter:
         """All of it so far."""
         ahead = time.time() - self._clock()
         events = [Event(s, k, a + ahead, b + ahead) for s, k, a, b in self._events]
-        spent = [Spent(*key, *value) for key, value in self._spent.items()]
-        who = f"{os.getpid()}-{id(self)}"
-        return Told(who, self._last - self._began, spent, events, time.time())
+        return Told(self._who, self._last - self._began, self._sums(), events, time.time())
+
+    def glance(self) -> Glance:
+        """The same without events, also for another thread."""
+        return Glance(self._who, self._last - self._began, tuple(self._sums()), resident())
+
+    def is_due(self) -> bool:
+        """Should it say something in passing again? At most once a second."""
+        if self._last - self._said < _EVERY:
+            return False
+        self._said = self._last
+        return True
+
+    def _sums(self) -> list[Spent]:
+        return [Spent(*key, *value) for key, value in self._spent.copy().items()]
+
+    @property
+    def _who(self) -> str:
+        return f"{os.getpid()}-{id(self)}"
 
 
 class Metered:
@@ -120,6 +155,24 @@ class Metered:
     def metered(self) -> Told:
         """Where its time went."""
         return self.meter.told()
+
+    def seen(self) -> Seen:
+        """The same in passing, with what it last heard of environments elsewhere."""
+        heard = {env: getattr(link, "heard", None) for env, link in self.links.items()}
+        return Seen(self.meter.glance(), {env: said for env, said in heard.items() if said})
+
+    def seen_if_due(self) -> Seen | None:
+        """Now and then; else nothing."""
+        return self.seen() if self.meter.is_due() else None
+
+
+def resident() -> int:
+    """The bytes of this process that are in memory; 0 where the system doesn't say."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
 
 
 def ready(tree: Any) -> Any:

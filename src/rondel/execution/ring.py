@@ -15,7 +15,7 @@ from rondel.execution.backends.inline import Inline
 from rondel.execution.crew import Crew, Roomy
 from rondel.execution.episodes import Recent
 from rondel.execution.layout import Share
-from rondel.execution.meter import Told
+from rondel.execution.meter import Glance, Told
 from rondel.execution.parts import joined, taken
 from rondel.execution.task import Task, keeps_state, without_keys
 from rondel.plan import STAGES, Plan, parse
@@ -153,12 +153,25 @@ class Ring:
         shards = tuple(part["memory"] for part in parts)
         return shards[0] if len(shards) == 1 else shards
 
-    def memory_bytes(self) -> int:
-        """How much memory the memory stage holds, in all its shards."""
-        task, shards = self.task, self.plan.copies("memory")
-        items, _ = experience.produced_like(task, task.lanes // shards)
-        like = jax.eval_shape(lambda: task.algorithm.memory.init(items, shards))
-        return shards * sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(like))
+    def glances(self) -> list[list[Glance]]:
+        """What each piece's copies last said in passing of where their time goes: nobody is asked.
+
+        Environments that a policy drives say it to the policy, which says it with what it answers.
+        """
+        here = list(self._present().values())
+        driven: dict[int, Glance] = {}
+        for copy in here:
+            if seen := copy.seen:
+                for env, said in seen.driven.items():
+                    if env not in driven or driven[env].seconds < said.seconds:
+                        driven[env] = said
+        glances = []
+        for piece in self.copies:
+            every = here if piece is self.policy else piece
+            heard = {i: seen.mine for i, copy in enumerate(every) if (seen := copy.seen)}
+            heard |= driven if piece is self.env and piece is not self.policy else {}
+            glances.append([heard[i] for i in sorted(heard)])
+        return glances
 
     def metered(self) -> list[list[tuple[str, Told]]]:
         """Where the time of each piece's copies went, by name; who share a thread say the same."""

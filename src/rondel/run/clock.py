@@ -9,6 +9,7 @@ from rondel.execution.round import Report
 from rondel.run.display import Progress
 from rondel.run.evaluation import Evaluation
 from rondel.run.run import Run
+from rondel.run.window import Window
 
 
 class Clock:
@@ -21,6 +22,7 @@ class Clock:
         self.run, self.began = run, began
         self.first: tuple[float, int] | None = None  # when the first call came back, with how much
         self.last = (began, run.steps)
+        self._window = Window(run)
 
     def tick(self) -> None:
         now = time.monotonic()
@@ -53,6 +55,7 @@ class Clock:
             report.length_mean,
             report.metrics,
             None if goal == float("inf") else goal,
+            self._window.look(),
         )
 
     def row(self, report: Report) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rondel.envs.registry import CLASSICS
+from rondel.envs.quicker import quicker
+from rondel.envs.registry import is_installed
 from rondel.execution.meter import PYTHON, ROOM, SIMULATOR, STEPS, TRANSPORT
 from rondel.run.profile import Piece, Profile
 
@@ -48,6 +49,7 @@ class Verdict(NamedTuple):
     bound: str  # a stage, or transport, python, dispatch
     part: float  # of the time of the piece that is busiest
     text: str
+    piece: str = "all"  # which that is
 
 
 def diagnose(profile: Profile) -> Verdict:
@@ -59,16 +61,13 @@ def diagnose(profile: Profile) -> Verdict:
     text = f"{bound} bounds this run: {said if said != bound else 'it'} takes {part:.0%} {whose}"
     waits = 1.0 - piece.busy
     text += f", which waits for others {waits:.0%} of it" if len(profile.pieces) > 1 else ""
-    return Verdict(bound, part, f"{text}. {' '.join(_help(profile, piece, bound))}".strip())
+    advice = " ".join(_help(profile, piece, bound))
+    return Verdict(bound, part, f"{text}. {advice}".strip(), piece.name)
 
 
 def _bound(profile: Profile, piece: Piece) -> tuple[str, float]:
     """The stage, or what else, that costs most, and its part of the busiest piece's time."""
-    costs: dict[str, float] = {}
-    for share in piece.shares:
-        if not share.waits:
-            name = share.kind if share.kind in (TRANSPORT, PYTHON) else share.stage
-            costs[name] = costs.get(name, 0.0) + share.part
+    costs = costs_of(piece)
     costs[TRANSPORT] = costs.get(TRANSPORT, 0.0) + _between(profile)
     bound = max(costs, key=lambda name: costs[name])
     part = costs[bound]
@@ -81,6 +80,16 @@ def _bound(profile: Profile, piece: Piece) -> tuple[str, float]:
         return bound, part
     stage = max(inside, key=lambda stage: inside[stage])
     return stage, part * inside[stage] / sum(inside.values())
+
+
+def costs_of(piece: Piece) -> dict[str, float]:
+    """What a piece is busy with, by stage, or what else it is."""
+    costs: dict[str, float] = {}
+    for share in piece.shares:
+        if not share.waits:
+            name = share.kind if share.kind in (TRANSPORT, PYTHON) else share.stage
+            costs[name] = costs.get(name, 0.0) + share.part
+    return costs
 
 
 def _between(profile: Profile) -> float:
@@ -119,9 +128,11 @@ def _help(profile: Profile, piece: Piece, bound: str) -> list[str]:
 
 def _elsewhere(env: str) -> list[str]:
     """Is there a quicker form of an environment of Gymnasium?"""
-    world, _, name = env.partition(":")
-    if world == "gymnasium" and name in CLASSICS:
-        return [f"jax:{name} is the same in JAX, and part of the program."]
-    if world == "gymnasium":
-        return [f"EnvPool may have it too, in C++: envpool:{name}."]
-    return []
+    there = quicker(env)
+    if there is None:
+        return []
+    if there.startswith("jax:"):
+        return [f"{there} is the same in JAX, and part of the program."]
+    get = "" if is_installed("envpool") else ' (pip install "rondel[envpool]")'
+    atari = ", as 84 x 84 grey pixels" if "ALE/" in env else ""
+    return [f"EnvPool has this environment too, in C++{atari}: {there}{get}."]

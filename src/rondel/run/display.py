@@ -10,18 +10,27 @@ import atexit
 import math
 import os
 import sys
+import textwrap
 from collections.abc import Callable
 from itertools import zip_longest
 from typing import Any, NamedTuple, Protocol, TextIO
 
 from rich.box import ROUNDED
-from rich.console import Console, Group, RenderableType
+from rich.cells import set_cell_size
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.padding import Padding
 from rich.panel import Panel as Box
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
+
+from rondel.run import load
+from rondel.run.load import Load
+
+_MINUTE = 60.0  # seconds after which a log says again what it has said before
+_CURVE = 52  # columns of the return's curve
+_BESIDE = 68  # columns that figures and metrics need beside each other
+_LAG = "policy/lag"  # the metric that says how old the weights are that act
 
 
 class Progress(NamedTuple):
@@ -38,6 +47,7 @@ class Progress(NamedTuple):
     length_mean: float | None
     metrics: dict[str, float]
     until_return: float | None = None
+    load: Load | None = None
 
     @property
     def part(self) -> float:
@@ -64,7 +74,9 @@ class Display(Protocol):
 def choose(stream: TextIO | None = None) -> Display:
     """The display that suits a stream: stderr if none is given."""
     stream = stream or sys.stderr
+    encoding = getattr(stream, "encoding", None) or "utf-8"
     drawable = stream.isatty() and os.environ.get("TERM") != "dumb"
+    drawable = drawable and encoding.lower().startswith("utf")  # it has more than ASCII in it
     return Panel(stream) if drawable else Lines(stream)
 
 
@@ -101,16 +113,24 @@ class Unbroken:
 
 
 class Lines:
-    """Plain lines for logs and pipes: at most one every few seconds, without control characters."""
+    """Plain lines for logs and pipes: at most one every few seconds, without control characters.
+
+    Which stage bounds the run is said when it is known, when it changes, and else every minute.
+    """
 
     def __init__(self, stream: TextIO | None = None, every: float = 5.0) -> None:
         self._stream = stream or sys.stderr
         self._every = every
         self._shown = -math.inf  # seconds of the run at the last line
         self._waiting: Progress | None = None
+        self._bound, self._said = "", -math.inf  # what was last said of it, and when
 
     def start(self, summary: list[tuple[str, str]]) -> None:
-        self._print("; ".join(f"{label}: {text}" for label, text in summary))
+        indent = max((len(label) for label, _ in summary), default=0) + 2
+        for label, text in summary:
+            wrapped = textwrap.wrap(text, 80 - indent, break_on_hyphens=False) or [""]
+            for i, line in enumerate(wrapped):
+                self._print(f"{'' if i else label:{indent}}{line}")
 
     def update(self, progress: Progress) -> None:
         self._waiting = progress
@@ -120,11 +140,16 @@ class Lines:
     def stop(self, message: str) -> None:
         if self._waiting:
             self._show(self._waiting)
-        self._print(message)
+        for line in message.splitlines():
+            self._print(line)
 
     def _show(self, progress: Progress) -> None:
         self._print(_line(progress))
         self._shown, self._waiting = progress.seconds, None
+        seen = progress.load
+        if seen and (seen.bound != self._bound or progress.seconds - self._said >= _MINUTE):
+            self._print(load.said(seen))
+            self._bound, self._said = seen.bound, progress.seconds
 
     def _print(self, text: str) -> None:
         if not text:
@@ -136,20 +161,24 @@ class Lines:
 
 
 class Panel:
-    """A live panel: how far, how good, how fast. Under the bar, the return's curve so far."""
+    """A live panel: how far, how good, how fast, and why no faster.
 
-    def __init__(self, stream: TextIO | None = None, every: float = 0.125) -> None:
+    Under the bar is the return's curve so far.
+    """
+
+    def __init__(self, stream: TextIO | None = None, every: float = 0.25) -> None:
         self._console = Console(file=stream or sys.stderr, highlight=False)
         self._every = every
         self._shown = -math.inf
         self._waiting: Progress | None = None
-        self._curve = [math.nan] * 52  # the return by part of the run
+        self._curve = [math.nan] * _CURVE  # the return by part of the run
         self._live: Live | None = None
 
     def start(self, summary: list[tuple[str, str]]) -> None:
         rows = Table.grid(padding=(0, 2))
+        rows.add_column(style="dim", no_wrap=True)
         for label, text in summary:
-            rows.add_row(Text(label, style="dim"), Text(text))
+            rows.add_row(label, Text(text))
         self._console.print(Padding(rows, (0, 2)))
         self._live = Live(
             Text("    starting …", style="dim"),
@@ -177,14 +206,17 @@ class Panel:
             self._live.stop()
             atexit.unregister(self._live.stop)
             self._live = None
-        if message:
-            self._console.print(Padding(Text(message), (0, 2)))
+        for line in message.splitlines():
+            # a row of a table is cut at the right, not wrapped
+            text = Text(line, no_wrap="  " in line, overflow="crop" if "  " in line else None)
+            self._console.print(Padding(text, (0, 2)))
 
     def _show(self, progress: Progress) -> None:
         if self._live:
             # room for the ^C that a terminal echoes: a wrapped line would break the panel
             width = min(self._console.width, 80) - 4
-            self._live.update(_panel(progress, self._curve, width), refresh=True)
+            box = _panel(progress, self._curve, width, self._console.height)
+            self._live.update(box, refresh=True)
         self._shown, self._waiting = progress.seconds, None
 
 
@@ -204,7 +236,37 @@ def _line(progress: Progress) -> str:
     return ", ".join(parts)
 
 
-def _panel(progress: Progress, curve: list[float], width: int) -> RenderableType:
+def _panel(
+    progress: Progress, curve: list[float], width: int, height: int | None = None
+) -> RenderableType:
+    """The box: how far, figures and metrics beside each other, then the ring and its loads.
+
+    What would help is left out where that would make it higher than `height`. It is one text, which
+    takes a fraction of the time of tables in tables to draw.
+    """
+    inside = width - 4
+    clock = f"{_duration(progress.left)} left" if progress.left else _duration(progress.seconds)
+    long = max(10, min(_CURVE, inside - 20))
+    far = load.bar(progress.part, long, "cyan")
+    lines = [
+        Text.assemble(far, f"  {progress.part:4.0%}  ", (clock, "dim")),
+        Text(_sparkline(_fewer(curve, long)), "cyan"),
+        Text(),
+        *_figures(progress, inside),
+    ]
+    if seen := progress.load:
+        lag = progress.metrics.get(_LAG)
+        ring = load.drawn(seen, lag, inside)
+        if height and len(lines) + 1 + len(ring) + 2 > height:
+            ring = load.drawn(seen, lag, inside, brief=True)
+        lines += [Text(), *ring]
+    title = Text.assemble((progress.algorithm, "bold"), f" on {progress.env}")
+    text = Text("\n", no_wrap=True, overflow="ellipsis").join(lines)
+    return Box(text, box=ROUNDED, title=title, title_align="left", border_style="dim", width=width)
+
+
+def _figures(progress: Progress, width: int) -> list[Text]:
+    """What is known of the run at the left, its metrics at the right; in little room below."""
     left = [
         ("return", _number(progress.return_mean)),
         ("length", _number(progress.length_mean)),
@@ -214,26 +276,33 @@ def _panel(progress: Progress, curve: list[float], width: int) -> RenderableType
     ]
     if progress.until_return is not None:
         left[0] = ("return", f"{left[0][1]} until {_number(progress.until_return)}")
-    right = [(name, _number(value)) for name, value in progress.metrics.items()]
-
-    head = Table.grid(padding=(0, 2))
-    clock = f"{_duration(progress.left)} left" if progress.left else _duration(progress.seconds)
-    bar = ProgressBar(progress.total_steps, progress.steps, len(curve), complete_style="cyan")
-    head.add_row(bar, f"{progress.part:.0%}", Text(clock, style="dim"))
-    head.add_row(Text(_sparkline(curve), style="cyan"))
-
+    shown = progress.metrics.items()
+    right = [(name, _number(x)) for name, x in shown if not (progress.load and _LAG in name)]
     # widths are fixed so that nothing moves while the numbers grow
-    body = Table.grid(padding=(0, 2))
-    body.add_column(style="dim", no_wrap=True)
-    body.add_column(width=22)
-    body.add_column(style="dim", max_width=24)
-    body.add_column(justify="right", min_width=8, no_wrap=True)
-    for (label, text), (name, value) in zip_longest(left, right, fillvalue=("", "")):
-        body.add_row(label, Text(text, style="bold" if label == "return" else ""), name, value)
+    if width < _BESIDE:
+        return [_figure(*pair, 24, 20) for pair in (*left, *right)]
+    beside = zip_longest(left, right, fillvalue=("", ""))
+    return [_figure(*one, 10, 24) + _figure(*other, 26, -8) for one, other in beside]
 
-    title = Text.assemble((progress.algorithm, "bold"), f" on {progress.env}")
-    rows = Group(head, "", body)
-    return Box(rows, box=ROUNDED, title=title, title_align="left", border_style="dim", width=width)
+
+def _figure(label: str, value: str, columns: int, more: int) -> Text:
+    """A label and its value in so many columns, the value at their right if these are negative."""
+    name = set_cell_size(
+        label if len(label) <= columns - 2 else f"{label[: columns - 3]}…", columns
+    )
+    text = f"{value:{more}}" if more > 0 else f"{value:>{-more}}"
+    return Text.assemble((name, "dim"), (text, "bold" if label == "return" else ""))
+
+
+def _fewer(curve: list[float], columns: int) -> list[float]:
+    """The last known value of each of so many stretches of a curve."""
+    if not curve or columns >= len(curve):
+        return curve
+    fewer = [math.nan] * columns
+    for i, value in enumerate(curve):
+        if not math.isnan(value):
+            fewer[i * columns // len(curve)] = value
+    return fewer
 
 
 def _sparkline(values: list[float]) -> str:

@@ -63,3 +63,21 @@ def _is_whole(path: Path) -> bool:
 def cores() -> int:
     affinity = getattr(os, "sched_getaffinity", None)  # not on every system
     return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def memory() -> int:
+    """The bytes of memory that this process can have at most: the machine's, or its container's."""
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):  # of a control group
+        with suppress(OSError, ValueError):  # there is none, or it says "max"
+            there = min(there, int(Path("/sys/fs/cgroup", name).read_text()))
+    return there
+
+
+def room() -> int:
+    """The bytes of it that are free, or can be freed; 0 where the system doesn't say."""
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = next(line for line in lines if line.startswith("MemAvailable:"))
+        return min(int(free.split()[1]) * 1024, memory())
+    return 0

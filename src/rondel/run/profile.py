@@ -10,11 +10,12 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
 from rondel.errors import RondelError
-from rondel.execution.meter import STARTING, WAITING, Told
+from rondel.execution.meter import STARTING, WAITING, Glance, Told
 from rondel.execution.ring import Ring
 from rondel.run.fields import fits
 from rondel.run.folder import put
@@ -22,6 +23,7 @@ from rondel.run.summary import size
 
 FILE, TRACE = "profile.json", "trace.json"
 _LITTLE = 0.005  # shares below are not shown
+IN_TURN = "all, in turn"  # the name of pieces that share a thread
 
 
 class Share(NamedTuple):
@@ -74,8 +76,8 @@ class Profile:
     one_step: float | None = None  # seconds of a gradient and its update, measured apart
 
     def table(self) -> str:
-        """Shares by piece, stage and kind: 80 columns at the most."""
-        lines = [f"{'piece':22}{'stage':11}{'what':19}{'share':>6}{'times':>10}{'bytes':>11}"]
+        """Shares by piece, stage and kind: 76 columns at the most."""
+        lines = [f"{'piece':20}{'stage':10}{'what':18}{'share':>6}{'times':>11}{'bytes':>11}"]
         for piece in self.pieces:
             name = piece.name if piece.copies == 1 else f"{piece.name} x {piece.copies}"
             for share in sorted(piece.shares, key=lambda share: -share.part):
@@ -84,8 +86,8 @@ class Profile:
                 what = f"waits for {share.kind}" if share.waits else share.kind
                 moved = size(share.bytes) if share.bytes else ""
                 lines.append(
-                    f"{name[:21]:22}{share.stage:11}{what:19}{share.part:6.1%}"
-                    f"{share.times:10,}{moved:>11}"
+                    f"{name[:19]:20}{share.stage:10}{what:18}{share.part:6.1%}"
+                    f"{share.times:11,}{moved:>11}"
                 )
                 name = ""
         if self.apart:
@@ -96,28 +98,35 @@ class Profile:
 
 def taken(ring: Ring, env: str, on: str | None) -> tuple[Profile, list[dict[str, Any]]]:
     """The profile of a run so far, and the newest events of all copies for a trace."""
+    every = ring.metered()
+    shared = len(ring.plan.pieces) > 1 and on == "inline"
+    rows: dict[str, tuple[str, Told]] = {}
+    for name, one in chain(*every):
+        rows.setdefault(one.who, (IN_TURN if shared else name, one))
+    events = [traced(name, i, one) for i, (name, one) in enumerate(rows.values())]
+    told = [[one for _, one in piece] for piece in every]
+    return put_together(ring, env, on, told), list(chain(*events))
+
+
+def put_together(
+    ring: Ring, env: str, on: str | None, told: Sequence[Sequence[Told | Glance]]
+) -> Profile:
+    """The profile of what the copies of each piece say; those who share a thread say the same."""
+    plan, task = ring.plan, ring.task
+    shared = len(plan.pieces) > 1 and on == "inline"
     pieces: list[Piece] = []
-    events: list[dict[str, Any]] = []
-    rows: list[str] = []  # of the trace
     starting = seconds = 0.0
     seen: set[str] = set()
-    for piece, every in zip(ring.plan.pieces, ring.metered(), strict=True):
-        new = {one.who: (name, one) for name, one in every if one.who not in seen}
+    for piece, every in zip(plan.pieces, told, strict=True):
+        new = {one.who: one for one in every if one.who not in seen}
         seen.update(new)
-        if not new:
-            continue
-        shared = len(ring.plan.pieces) > 1 and on == "inline"
-        told = [one for _, one in new.values()]
-        pieces.append(_piece("all, in turn" if shared else piece.name, told))
-        for name, one in new.values():
+        if new:
+            pieces.append(_piece(IN_TURN if shared else piece.name, list(new.values())))
+        for one in new.values():
             first = sum(spent.seconds for spent in one.spent if spent.kind == STARTING)
             starting, seconds = max(starting, first), max(seconds, one.seconds - first)
-            events += traced("all, in turn" if shared else name, len(rows), one)
-            rows.append(name)
-    plan = ring.plan
-    task = ring.task
     where = (str(plan), on, env, task.lanes, plan.lag, plan.free, task.algorithm.max_lag)
-    return Profile(*where, seconds, starting, tuple(pieces)), events
+    return Profile(*where, seconds, starting, tuple(pieces))
 
 
 def traced(name: str, number: int, told: Told) -> list[dict[str, Any]]:
@@ -133,7 +142,7 @@ def traced(name: str, number: int, told: Told) -> list[dict[str, Any]]:
     return events
 
 
-def _piece(name: str, told: Sequence[Told]) -> Piece:
+def _piece(name: str, told: Sequence[Told | Glance]) -> Piece:
     copies = len(told)
     sums: dict[tuple[str, str], list[Any]] = {}
     for one in told:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rondel.plan import Plan
 from rondel.plan.pointing import counted
+from rondel.plan.resources import resources_for
 
 if TYPE_CHECKING:
+    from rondel.run.cost import Cost, PieceCost
     from rondel.run.explain import Explanation, Fragment, Handover
     from rondel.run.run import Run
 
@@ -19,13 +22,12 @@ _KEPT = "\N{NO-BREAK SPACE}"  # where no line ends
 _FEW = 8  # arrays of a tree, or copies, that are listed one by one
 
 
-def rows(run: Run) -> list[tuple[str, str]]:
-    """The pre-flight: what will run, as (label, text)."""
+def rows(run: Run, cost: Cost, room: int) -> list[tuple[str, str]]:
+    """The pre-flight: what will run where, and its cost, as (label, text); `room` was free."""
     setup, ring = run.setup, run.ring
     task, algorithm = setup.task, setup.task.algorithm
     world = setup.env_id.partition(":")[0]
     how = "one fused XLA program" if ring.fused else f"on {setup.options.on}{lag_rule(ring.plan)}"
-    held = ring.memory_bytes()
     lanes, steps = counted(task.lanes, "lane"), counted(algorithm.rollout, "step")
     waits = _waits(algorithm.memory.warmup_rounds)
     goal = run.limits.until_return
@@ -35,8 +37,9 @@ def rows(run: Run) -> list[tuple[str, str]]:
         ("algorithm", setup.name),
         ("env", f"{setup.env_id} (world {world}), {lanes} in blocks of {task.block}"),
         ("plan", f"{ring.plan}: {how}"),
+        *_placed(run, cost),
         ("round", f"{steps} a lane, then {counted(algorithm.memory.draws, 'draw')}{waits}"),
-        ("memory", size(held)),
+        ("memory", _taken(cost, room)),
         ("until", f"{run.limits.steps:,} steps{until}{since}, seed {task.seed}"),
     ]
     if setup.tuned:
@@ -45,6 +48,38 @@ def rows(run: Run) -> list[tuple[str, str]]:
     lines += [("note", note) for note in run.notes]
     lines.append(("folder", str(run.path)))
     return lines
+
+
+_PLACES = {"threads": "a thread", "processes": "a process", "ray": "an actor"}
+
+
+def _placed(run: Run, cost: Cost) -> list[tuple[str, str]]:
+    """What runs where, and what each copy holds, a row for each piece."""
+    on, lines = str(run.setup.options.on), list[tuple[str, str]]()
+    asks = resources_for(run.ring.plan, run.setup.options.resources or "")
+    for held, copies, asked in zip(cost.pieces, run.ring.copies, asks, strict=True):
+        each = "each " if held.copies > 1 else ""
+        where = f"{each}in {_PLACES[on]} of its own" if on in _PLACES else "in this process"
+        if on == "ray":
+            nodes = Counter(at for copy in copies if (at := getattr(copy, "address", "")))
+            where += f" with {_asked(asked)}"
+            where += "".join(f", {n} on {node}" for node, n in sorted(nodes.items()))
+        parts = [f"{what} {size(count)}" for what, count in held.holds.items() if count]
+        text = f"{_title(held)} {where}: {each}{', '.join(parts) or 'nothing that is known'}"
+        lines.append(("" if lines else "runs", text))
+    return lines
+
+
+def _title(held: PieceCost) -> str:
+    return held.name if held.copies == 1 else f"{held.name} x {held.copies}"
+
+
+def _taken(cost: Cost, room: int) -> str:
+    """What all of it takes of the machine's memory."""
+    there = f" of {size(room)} that are free here" if room else ""
+    pieces = ", ".join(f"{_title(piece)} {size(piece.total)}" for piece in cost.pieces)
+    processes = counted(cost.processes, "process", "processes")
+    return f"about {size(cost.total)}{there}: {processes} {size(cost.process_bytes)}, {pieces}"
 
 
 def _waits(rounds: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -28,6 +29,7 @@ from rondel.run import (
     summary,
 )
 from rondel.run.clock import Clock
+from rondel.run.cost import Cost, cost_of
 from rondel.run.display import Display, Silent
 from rondel.run.evaluation import Evaluation, run_episodes
 from rondel.run.policy import Policy
@@ -40,6 +42,7 @@ Callback = Callable[[Run, Report], Any]
 STEPS = 100_000
 _ROWS = 1_000  # of metrics.jsonl, about
 _CHECKPOINT_SECONDS = 60.0
+_log = logging.getLogger("rondel")
 _ELSEWHERE = "it ran with other XLA flags or cores before: numbers may differ in their last bits"
 
 
@@ -127,6 +130,7 @@ def train(
     at_least(0, eval_episodes=eval_episodes)
     request = _request(algorithm, env, steps, seed, config, tuned, until_return, fields)
     setup = request[0]
+    fitting = _fitting(setup)
     path = folder.claim(out, setup.name, setup.env_id, seed)
     try:
         run = Run(*request, path)
@@ -135,7 +139,7 @@ def train(
             path.rmdir()
         raise
     run.eval_episodes = eval_episodes
-    return _drive(run, callbacks, display or Silent(), began)
+    return _drive(run, fitting, callbacks, display or Silent(), began)
 
 
 def resume(
@@ -178,7 +182,7 @@ def resume(
             f"steps={2 * run.steps} (--steps on the command line), and another until_return if it "
             "has one (inf for none)."
         )
-    return _drive(run, callbacks, display or Silent(), began, found)
+    return _drive(run, _fitting(run.setup), callbacks, display or Silent(), began, found)
 
 
 def load(
@@ -286,8 +290,18 @@ def record(
     return demonstrations.record_with(act, _world(what, env), file, episodes, seed)
 
 
+def _fitting(setup: Setup) -> tuple[Cost, int]:
+    """What a run will take of memory, and what is free; it says so if that is not enough."""
+    cost, room = cost_of(setup), machine.room()
+    here = setup.options.on != "ray" or not setup.options.address
+    if here and (warning := cost.warning(room)):
+        _log.warning("%s", warning)
+    return cost, room
+
+
 def _drive(
     run: Run,
+    fitting: tuple[Cost, int],
     callbacks: Sequence[Callback] | Callback,
     display: Display,
     began: float,
@@ -307,7 +321,7 @@ def _drive(
         recorder = Recorder(metrics, run.steps if found else None)
         before = max((number(row, "seconds") or 0.0 for row in read(metrics)[-1:]), default=0.0)
         first = run.ring.round
-        display.start(summary.rows(run))
+        display.start(summary.rows(run, *fitting))
         ending = failed = f"The run failed; its folder is {run.path}."
         try:
             with recorder:
@@ -323,7 +337,8 @@ def _drive(
                 curve.draw(run.path, f"{run.setup.name} on {run.setup.env_id}")
                 run.result = clock.result(evaluation)
                 ending = summary.ending(run, where)
-                ending += f"\n{diagnosis.diagnose(seen).text}" if seen else ""
+                if seen:
+                    ending += f"\n{seen.table()}\n{diagnosis.diagnose(seen).text}"
         except KeyboardInterrupt:
             if ending == failed:  # a second Ctrl-C, which does not wait
                 ending = f"Stopped at once, without saving; its folder is {run.path}."

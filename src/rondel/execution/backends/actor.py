@@ -14,7 +14,7 @@ from rondel.execution.backends.failure import Elsewhere, pack
 from rondel.execution.backends.link import LineLink
 from rondel.execution.backends.sockets import Exchange, Number, SocketLine
 from rondel.execution.layout import Share
-from rondel.execution.meter import TRANSPORT, ready, waited
+from rondel.execution.meter import TRANSPORT, Glance, ready, waited
 
 # What a process sets before JAX starts, and what a run's last bits depend on.
 _SETTINGS = re.compile(r"(JAX|XLA)_\w+|NPROC|XDG_CACHE_HOME")
@@ -30,6 +30,13 @@ class Turn(NamedTuple):
 
     epoch: int
     number: int
+
+
+class Receipt(NamedTuple):
+    """What comes with every answer, and is small."""
+
+    made: int  # bytes, of all results so far
+    seen: bytes  # what it last said of where its time goes, pickled once for many answers
 
 
 class OutOfTurn(Exception):
@@ -50,6 +57,7 @@ class Worker:
         self._exchange: Exchange | None = None
         self._epoch, self._number = 0, 0  # of the request that comes next
         self._bytes = 0  # that it has made
+        self._seen = b""
 
     def make(
         self, name: str, surroundings: dict[str, Any], needs_jax: bool, packed: bytes
@@ -70,8 +78,13 @@ class Worker:
 
     def listen(self) -> Number:
         """Let policies call the environments that are here."""
-        self._exchange = Exchange(self._where()[0], self.ask)
+        self._exchange = Exchange(self._where()[0], self._stepped)
         return self._exchange.number
+
+    def _stepped(self, *asked: Any) -> tuple[Any, Glance | None]:
+        """An answer to a policy, and now and then where the time goes."""
+        step, meter = self.ask(*asked), self._fragment.meter
+        return step, meter.glance() if meter.is_due() else None
 
     def connect(self, envs: Mapping[int, tuple[str, Number]], patience: float) -> None:
         """Give the policy its lines to the environments' actors."""
@@ -80,14 +93,17 @@ class Worker:
         self._fragment.connect(links)
 
     def do(self, request: str, n: int, turn: Turn, *args: Any) -> tuple[Any, ...]:
-        """The `n` results of a request, if it is its turn, behind the bytes of all so far."""
+        """The `n` results of a request, if it is its turn, behind a receipt."""
         epoch, number = turn
         if number != self._number or epoch < self._epoch:
             raise OutOfTurn(f"{self._name} was asked for {number}, and is at {self._number}")
         self._epoch, self._number = epoch, number + 1
         results = self.ask(request, *args)
         self._bytes += _bytes(results) if self._jax and request != "keep" else 0
-        return (self._bytes, *results) if n > 1 else (self._bytes, results)
+        if self._fragment is not None and (seen := self._fragment.seen_if_due()):
+            self._seen = pickle.dumps(seen)
+        receipt = Receipt(self._bytes, self._seen)
+        return (receipt, *results) if n > 1 else (receipt, results)
 
     def ask(self, request: str, *args: Any) -> Any:
         """What a request gives. After a failure there is nothing but that failure."""

@@ -9,7 +9,7 @@ from typing import Any
 from rondel.execution import mesh
 from rondel.execution.backend import Copy, drives, envs_of, name_of, recipe
 from rondel.execution.hosted import Direct
-from rondel.execution.meter import PYTHON, Meter, ready, stage_of
+from rondel.execution.meter import PYTHON, Meter, Seen, ready, stage_of
 from rondel.plan import Plan
 
 
@@ -19,6 +19,10 @@ class InlineCopy:
     def __init__(self, name: str, fragment: Any, meter: Meter) -> None:
         self.name, self.fragment = name, fragment
         self.meter = fragment.meter = meter  # one for all: they take turns
+
+    @property
+    def seen(self) -> Seen:
+        return Seen(self.meter.glance(), {})
 
     def call(self, request: str, *args: Any) -> Any:
         before = "policy" if request == "step" else "driver"  # who asks

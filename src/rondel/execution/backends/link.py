@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from rondel.execution.backend import Late, Lost
 from rondel.execution.backends.channel import Gone
 from rondel.execution.backends.failure import Elsewhere
+from rondel.execution.meter import Glance
 from rondel.types import Step
 
 
@@ -25,14 +26,16 @@ class Line(Protocol):
 
 
 class LineLink:
-    """A `Link` over a line whose other end answers with (first lane, step, failure).
+    """A `Link` over a line whose other end answers with (first lane, step, failure, glance).
 
-    `read` makes a step of what came as one: it may lie in shared memory.
+    The glance is there only now and then: `heard` is the last. `read` makes a step of what came as
+    one: it may lie in shared memory.
     """
 
     def __init__(self, line: Line, deadline: float, read: Callable[[Any], Step]) -> None:
         self._line, self._deadline, self._read = line, deadline, read
         self._answers: dict[int, tuple[Any, bytes | None]] = {}
+        self.heard: Glance | None = None
 
     def reset(self, first_lane: int, again: int) -> None:
         self.ask("reset", first_lane, again)
@@ -50,7 +53,8 @@ class LineLink:
         end = time.monotonic() + self._deadline
         while first_lane not in self._answers:
             try:
-                lane, step, failure = self._line.receive(max(0.0, end - time.monotonic()))
+                left = max(0.0, end - time.monotonic())
+                lane, step, failure, said = self._line.receive(left)
             except Gone:
                 raise Lost(f"{self._line.peer} is gone.") from None
             except TimeoutError:
@@ -59,6 +63,7 @@ class LineLink:
                     "hangs, or is slower than that."
                 ) from None
             self._answers[lane] = step, failure
+            self.heard = said or self.heard
         step, failure = self._answers.pop(first_lane)
         if failure is not None:
             raise Elsewhere(failure)

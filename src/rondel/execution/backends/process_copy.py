@@ -13,6 +13,7 @@ from rondel.execution.backends.shared import Message, Place
 from rondel.execution.backends.spawner import Spawner
 from rondel.execution.backends.worker import Start
 from rondel.execution.fragment import RESULTS
+from rondel.execution.meter import Seen
 
 
 class Promise:
@@ -50,6 +51,7 @@ class ProcessCopy:
         self.pid = 0
         self.busy_since = 0.0  # when it was last heard of, or asked after it had nothing to do
         self.stopped_since: float | None = None
+        self.seen: Seen | None = None
         self._backend = backend
 
     @property

@@ -221,7 +221,7 @@ class Processes:
         if answer.failure is not None:
             self._blame(copy, unpack(answer.failure))
             return False
-        copy.busy_since = time.monotonic()
+        copy.busy_since, copy.seen = time.monotonic(), answer.seen or copy.seen
         asked = copy.journal.heard(answer.number)
         assert self._arena is not None
         self._arena.free(copy.lent.pop(answer.number))

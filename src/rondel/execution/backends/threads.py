@@ -15,7 +15,7 @@ from typing import Any
 
 from rondel.execution.backend import Copy, Late, Lost, drives, envs_of, name_of, recipe
 from rondel.execution.fragment import RESULTS
-from rondel.execution.meter import ready, waited
+from rondel.execution.meter import Seen, ready, waited
 from rondel.plan import Plan
 from rondel.types import Step
 
@@ -34,6 +34,10 @@ class ThreadCopy:
         self._calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._answer, name=f"rondel {name}", daemon=True)
         self._thread.start()
+
+    @property
+    def seen(self) -> Seen | None:
+        return None if self.fragment is None else self.fragment.seen()
 
     def call(self, request: Any, *args: Any) -> Any:
         promises = [Future[Any]() for _ in range(RESULTS.get(request, 1))]

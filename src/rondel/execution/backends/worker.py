@@ -20,7 +20,7 @@ from rondel.execution.backends.failure import pack
 from rondel.execution.backends.link import LineLink
 from rondel.execution.backends.shared import Arena, Message, Place, View, decode, encode
 from rondel.execution.blackbox import Recorder
-from rondel.execution.meter import TRANSPORT, ready, stage_of, waited
+from rondel.execution.meter import TRANSPORT, Glance, Seen, ready, stage_of, waited
 from rondel.types import Step
 
 _SMALL = 16 * 1024  # bytes of a step that go by the channel: arenas pay for more
@@ -61,6 +61,7 @@ class Answer(NamedTuple):
     results: list[Message]
     failure: bytes | None = None
     seconds: float = 0.0  # that it took
+    seen: Seen | None = None  # now and then: where its time goes
 
 
 def main(fds: Sequence[int], payload: bytes) -> None:
@@ -141,7 +142,8 @@ class _Worker:
             if self.fragment is not None and not isinstance(call.request, bytes):
                 stage = stage_of(self.fragment, call.request)
                 self.fragment.meter.mark(stage, TRANSPORT, sum(map(_size, encoded)))
-            answer = Answer(call.number, encoded, seconds=time.monotonic() - began)
+            seen = None if self.fragment is None else self.fragment.seen_if_due()
+            answer = Answer(call.number, encoded, None, time.monotonic() - began, seen)
         except BaseException as error:
             self.failure = pack(error, self.start.name)
             answer = Answer(call.number, [], self.failure)
@@ -209,22 +211,25 @@ class Questions:
         except Gone:
             return False
         self._arena.free(self._lent.pop(first_lane, ()))
-        answer: tuple[int, Any, bytes | None]
+        nbytes = 0
+        answer: tuple[int, Any, bytes | None, Glance | None]
         try:
             waited(stage, request)
             step = _on_host(getattr(stage, request)(first_lane, what))
             stage.meter.ran("env", request, stage.kind)
-            if isinstance(step, Step) and _bytes(step.obs) > _SMALL:
+            nbytes = _bytes(step.obs) if isinstance(step, Step) else 0
+            if nbytes > _SMALL:
                 step = encode(step, self._arena)
                 self._lent[first_lane] = step.places
-            answer = first_lane, step, None
+            said = stage.meter.glance() if stage.meter.is_due() else None
+            answer = first_lane, step, None, said
         except BaseException as error:
-            answer = first_lane, None, pack(error, name)
+            answer = first_lane, None, pack(error, name), None
         try:
             self._channel.send(answer)
         except Gone:
             return False
-        stage.meter.mark("env", TRANSPORT)
+        stage.meter.mark("env", TRANSPORT, nbytes)
         return True
 
 

@@ -237,7 +237,7 @@ class Ray(Ranges):
                     errors[call] = outcome
                 elif not call.over:
                     call.copy.settle(call)
-                    self._keeper.count(call.copy.made(outcome))
+                    self._keeper.count(call.copy.took(outcome))
                     self._missed = 0
             if errors:
                 self._recover(errors)

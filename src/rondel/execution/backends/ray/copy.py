@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections import deque
 from typing import Any
 
-from rondel.execution.backends.actor import Turn, leaving
+from rondel.execution.backends.actor import Receipt, Turn, leaving
 from rondel.execution.backends.journal import Asked, Journal
 from rondel.execution.backends.ledger import Call, Promise
+from rondel.execution.meter import Seen
 
 
 class RayCopy:
@@ -31,6 +33,11 @@ class RayCopy:
         self.busy_since = 0.0  # when it was last heard of, or asked after it had nothing to do
         self._methods: dict[int, Any] = {}
         self._made = 0  # bytes
+        self._said = b""
+
+    @property
+    def seen(self) -> Seen | None:
+        return pickle.loads(self._said) if self._said else None
 
     @property
     def id(self) -> str:
@@ -43,12 +50,14 @@ class RayCopy:
 
     def be(self, actor: Any) -> None:
         """From now on it is in this actor."""
-        self.actor, self.turn, self._methods, self._made = actor, Turn(0, 0), {}, 0
+        self.actor, self.turn, self._methods = actor, Turn(0, 0), {}
+        self._made, self._said = 0, b""
         self.process, self.address, self.node = 0, "", ""
 
-    def made(self, so_far: int) -> int:
-        """How many bytes it has made since this was last asked, by what it has made so far."""
-        more, self._made = so_far - self._made, so_far
+    def took(self, receipt: Receipt) -> int:
+        """A call was answered -> how many bytes were made since the last of which this was said."""
+        more, self._made = receipt.made - self._made, receipt.made
+        self._said = receipt.seen
         return more
 
     def call(self, request: str, *args: Any) -> Any:

@@ -1,0 +1,125 @@
+"""What a run will take of a machine's memory, from shapes alone: before anything is made.
+
+It is the arrays that last, or that are there once a round, and what a process takes by itself. What
+XLA takes while a program runs is not in it, and nobody knows what an environment outside JAX takes.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rondel.execution import experience, learning
+from rondel.execution.keys import key_of, per_lane
+from rondel.execution.seeds import Purpose
+from rondel.execution.task import Task, keeps_state
+from rondel.plan import Piece, Plan
+from rondel.run.setup import Setup, Shard, bytes_of, shard_like
+from rondel.run.summary import size
+from rondel.types import Env, Tree
+
+_PROCESS = 300 * 2**20  # bytes of a process with JAX and nothing in it, about
+_SMALL_PROCESS = 100 * 2**20  # and of one with environments outside JAX only
+_KNOBS = {
+    "memory": "a smaller capacity",
+    "frames": "a smaller capacity",
+    "rollout": "a smaller rollout or fewer lanes",
+    "env": "fewer lanes",
+    "batch": "a smaller batch",
+    "processes": "fewer copies",
+}
+
+
+class PieceCost(NamedTuple):
+    """What one copy of a piece holds."""
+
+    name: str
+    copies: int
+    holds: dict[str, int]  # bytes by what they are
+
+    @property
+    def total(self) -> int:
+        """Of all copies."""
+        return self.copies * sum(self.holds.values())
+
+
+class Cost(NamedTuple):
+    """What a run holds."""
+
+    pieces: tuple[PieceCost, ...]
+    processes: int
+    process_bytes: int  # of all of them, before they hold anything
+
+    @property
+    def total(self) -> int:
+        return self.process_bytes + sum(piece.total for piece in self.pieces)
+
+    def warning(self, room: int) -> str:
+        """A sentence if it will not fit into so many bytes; nothing if it will."""
+        if not room or self.total <= room:
+            return ""
+        held = {"processes": self.process_bytes}
+        for piece in self.pieces:
+            for what, count in piece.holds.items():
+                held[what] = held.get(what, 0) + piece.copies * count
+        most = max(held, key=lambda what: held[what])
+        return (
+            f"This run will take about {size(self.total)}, and {size(room)} are free here: it may "
+            f"be killed. Most of it is {most}, {size(held[most])}: "
+            f"{_KNOBS.get(most, 'a smaller network')} would take less."
+        )
+
+
+def cost_of(setup: Setup) -> Cost:
+    """The cost of a run that is ready to be made."""
+    task, plan, on = setup.task, setup.plan, setup.options.on
+    shard = shard_like(task, plan.copies("memory"), on)
+    pieces = tuple(
+        PieceCost(piece.name, piece.copies, _holds(task, plan, piece, shard))
+        for piece in plan.pieces
+    )
+    apart = plan.pieces if on in ("processes", "ray") else ()
+    hosted = not isinstance(task.env, Env)
+    each = [
+        piece.copies * (_SMALL_PROCESS if hosted and piece.stages == ("env",) else _PROCESS)
+        for piece in apart
+    ]
+    return Cost(pieces, 1 + sum(piece.copies for piece in apart), _PROCESS + sum(each))
+
+
+def _holds(task: Task, plan: Plan, piece: Piece, shard: Shard) -> dict[str, int]:
+    stages, lanes = piece.stages, task.lanes // piece.copies
+    learner = jax.eval_shape(partial(learning.init, task), np.uint32(0))
+    weights = bytes_of(jax.eval_shape(task.algorithm.learning, learner))
+    held = dict[str, int]()
+    if "gradient" in stages or "update" in stages:
+        held["weights"] = weights
+    elif "policy" in stages:
+        held["weights"] = bytes_of(experience.weights_like(task))
+    if "update" in stages:
+        held["optimiser"] = max(0, bytes_of(learner) - weights)
+    if "gradient" in stages:
+        held |= {"gradients": weights, "batch": bytes_of(shard.batch) // piece.copies}
+    if "memory" in stages:
+        frames = _frames(shard.memory)
+        held |= {"memory": bytes_of(shard.memory) - frames}
+        held |= {"frames": frames} if frames else {}
+    if "policy" in stages:
+        lane = jax.eval_shape(lambda: jnp.arange(lanes, dtype=jnp.int32))
+        rows = bytes_of(experience.row_like(task, lane)) * task.algorithm.rollout
+        items = bytes_of(experience.produced_like(task, lanes)[0])
+        held["rollout"] = rows + items * (1 + plan.lag)
+    if "env" in stages and keeps_state(task.env):
+        keys = jax.eval_shape(lambda: per_lane(key_of(0, Purpose.ENV), jnp.arange(lanes)))
+        held["env"] = bytes_of(jax.eval_shape(task.env.init, keys)[0])  # type: ignore[union-attr]
+    return held
+
+
+def _frames(memory: Tree) -> int:
+    """The bytes of frames that are stored once for all observations that show them."""
+    leaves = jax.tree_util.tree_flatten_with_path(memory)[0]
+    return sum(bytes_of(x) for path, x in leaves if getattr(path[-1], "name", "") == "newest")

@@ -1,0 +1,76 @@
+"""A run's load while it runs: what its copies have done since they were last looked at.
+
+Copies say where their time goes with answers that they give anyhow (`Ring.glances`). So to look
+costs some microseconds, and asks nobody.
+"""
+
+from __future__ import annotations
+
+import time
+
+from rondel.execution.meter import Glance, Spent, resident
+from rondel.run import machine
+from rondel.run.diagnosis import costs_of, diagnose
+from rondel.run.load import Load, PieceLoad
+from rondel.run.profile import Piece, put_together
+from rondel.run.run import Run
+
+_FIRST = 1.0  # seconds until the first look, and between two where nothing was new
+_SECONDS = 3.0  # of a window, or more: every piece must have said something new
+
+
+class Window:
+    """The last seconds of a run."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._since: dict[str, Glance] = {}  # where the window began, by who says it
+        self._due = time.monotonic() + _FIRST
+        self._load: Load | None = None
+
+    def look(self) -> Load | None:
+        """The load of the window that ended last; None before the first has."""
+        now = time.monotonic()
+        if now < self._due:
+            return self._load
+        self._due = now + _FIRST
+        ring, setup = self._run.ring, self._run.setup
+        glances = ring.glances()
+        new = [[_less(said, self._since.get(said.who)) for said in piece] for piece in glances]
+        seen = put_together(ring, setup.env_id, setup.options.on, new)
+        if not seen.pieces or not all(piece.shares for piece in seen.pieces):
+            return self._load  # some have done nothing yet, or nothing but start
+        self._due = now + _SECONDS
+        self._since = {said.who: said for piece in glances for said in piece}
+        verdict, here = diagnose(seen), resident()
+        apart = setup.options.on in ("processes", "ray")
+        memory = [sum(said.resident for said in piece) if apart else 0 for piece in glances]
+        held = dict(zip((piece.name for piece in ring.plan.pieces), memory, strict=True))
+        pieces = tuple(_load(piece, held.get(piece.name, 0)) for piece in seen.pieces)
+        plan, about = ring.plan, (verdict.bound, verdict.part, verdict.piece, verdict.text)
+        self._load = Load(pieces, *about, plan.lag, plan.free, here, machine.room())
+        return self._load
+
+
+def _less(said: Glance, before: Glance | None) -> Glance:
+    """What was spent since then."""
+    if before is None:
+        return said
+    earlier = {(spent.stage, spent.kind): spent for spent in before.spent}
+    spent = []
+    for one in said.spent:
+        was = earlier.get((one.stage, one.kind), Spent(one.stage, one.kind, 0.0, 0, 0))
+        if one.times > was.times:
+            more = (one.seconds - was.seconds, one.times - was.times, one.bytes - was.bytes)
+            spent.append(Spent(one.stage, one.kind, *more))
+    return said._replace(seconds=said.seconds - before.seconds, spent=tuple(spent))
+
+
+def _load(piece: Piece, memory: int) -> PieceLoad:
+    costs = costs_of(piece)
+    for share in piece.shares:
+        if share.waits:
+            name = f"waits for {share.kind}"
+            costs[name] = costs.get(name, 0.0) + share.part
+    parts = sorted(costs.items(), key=lambda part: -part[1])
+    return PieceLoad(piece.name, piece.copies, piece.busy, tuple(parts), memory)

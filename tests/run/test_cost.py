@@ -1,0 +1,83 @@
+"""What a run will take of memory, before it takes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rondel
+from rondel.execution.task import without_keys
+from rondel.memory.frames import Film, Frames
+from rondel.run import cost, machine, training
+from rondel.run.cost import Cost, PieceCost, cost_of
+from rondel.run.setup import prepare
+from run.small import DQN
+
+GIB = 2**30
+
+
+def held(tree: Any) -> int:
+    return sum(x.nbytes for x in jax.tree.leaves(without_keys(tree)))
+
+
+def test_it_is_what_a_run_then_holds() -> None:
+    with rondel.start("dqn", "CartPole-v1", steps=100, **DQN) as run:
+        (piece,) = cost_of(run.setup).pieces
+        assert piece.holds["memory"] == held(run.ring.stored())
+        assert piece.holds["weights"] + piece.holds["optimiser"] == held(run.state)
+        assert piece.holds["env"] == held(run.ring.tree()["env"])
+
+
+def test_each_piece_has_its_own() -> None:
+    fields = DQN | {"plan": "actor*2 | memory | gradient+update", "lanes": 8, "block": 4}
+    found = cost_of(prepare("dqn", "CartPole-v1", fields=fields))
+    assert [piece.holds.keys() for piece in found.pieces] == [
+        {"weights", "rollout", "env"},
+        {"memory"},
+        {"weights", "optimiser", "gradients", "batch"},
+    ]
+    assert found.processes == 5  # the driver's among them
+    lagged = cost_of(prepare("dqn", "CartPole-v1", fields=fields | {"lag": 3}))
+    assert lagged.pieces[0].holds["rollout"] > 2 * found.pieces[0].holds["rollout"]
+    assert cost_of(prepare("dqn", "CartPole-v1", fields=DQN)).processes == 1
+
+
+def test_frames_that_are_stored_once_are_named() -> None:
+    film = Film(Frames(jnp.zeros((2, 13, 4, 4), np.uint8), jnp.zeros((2, 10), int)), jnp.int32(0))
+    assert cost._frames((film, jnp.zeros(100))) == 2 * 13 * 4 * 4
+
+
+def test_what_does_not_fit_gets_a_sentence_with_the_knob() -> None:
+    pieces = (
+        PieceCost("actor", 4, {"weights": 1, "rollout": GIB // 4}),
+        PieceCost("learner", 1, {"memory": 5 * GIB, "weights": 1}),
+    )
+    run = Cost(pieces, 6, GIB)  # 4 x 1/4 + 5 + 1
+    assert run.warning(8 * GIB) == ""
+    assert run.warning(0) == ""  # nobody knows what is free
+    assert run.warning(4 * GIB) == (
+        "This run will take about 7.0 GiB, and 4.0 GiB are free here: it may be killed. Most of it "
+        "is memory, 5.0 GiB: a smaller capacity would take less."
+    )
+    many = Cost(pieces[:1], 100, 30 * GIB)
+    assert many.warning(4 * GIB).endswith("processes, 30.0 GiB: fewer copies would take less.")
+
+
+def test_it_is_said_before_anything_is_made(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(machine, "room", lambda: 2**20)
+    training._fitting(prepare("dqn", "CartPole-v1", fields=DQN))
+    assert "it may be killed" in caplog.text
+    there = {"plan": "actor | learner", "on": "ray", "address": "10.0.0.1:6379"}
+    caplog.clear()
+    training._fitting(prepare("dqn", "CartPole-v1", fields=DQN | there))
+    assert caplog.text == ""  # that is another machine
+
+
+def test_a_machine_has_more_than_is_free() -> None:
+    assert 2**20 < machine.room() <= machine.memory()

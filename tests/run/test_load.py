@@ -1,0 +1,156 @@
+"""The ring in the panel and in a log: what is drawn of fixed numbers, without colours."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from rondel.run import display, load
+from rondel.run.display import Lines, Panel, Progress
+from rondel.run.load import Load, PieceLoad
+
+MIB = 2**20
+SAYS = (
+    "env bounds this run: it takes 61% of the time of actor, which waits for others 5% of it. More "
+    "environments at once would help: more copies of it."
+)
+ACTOR = PieceLoad(
+    "actor",
+    4,
+    0.95,
+    (("env", 0.61), ("policy", 0.22), ("transport", 0.12), ("waits for weights", 0.05)),
+    4 * 310 * MIB,
+)
+LEARNER = PieceLoad("learner", 1, 0.2, (("waits for data", 0.8), ("learner", 0.2)), 512 * MIB)
+CUT = Load((ACTOR, LEARNER), "env", 0.61, "actor", SAYS, 1, False, 410 * MIB, 20 * 1024 * MIB)
+FUSED = Load(
+    (PieceLoad("all", 1, 1.0, (("all", 0.98), ("python", 0.02))),),
+    *("all", 0.98, "all", "all bounds this run: the whole ring in one program takes 98% of it."),
+    *(0, False, 410 * MIB, 0),
+)
+SEEN = Progress(
+    algorithm="ppo",
+    env="gymnasium:Humanoid-v5",
+    steps=42_000,
+    total_steps=100_000,
+    seconds=10.0,
+    steps_per_second=2_000.0,
+    episodes=830,
+    return_mean=312.44,
+    length_mean=50.0,
+    metrics={"loss/policy": -0.0123, "policy/lag": 1.0, "policy/lag_max": 1.0},
+    load=CUT,
+)
+CURVE = [1.0, 2.0, 3.0, 4.0] + [float("nan")] * 48
+
+AT_80 = """\
+╭─ ppo on gymnasium:Humanoid-v5 ───────────────────────────────────────────╮
+│ ━━━━━━━━━━━━━━━━━━━━━━┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄   42%  0:29 left    │
+│ ▁▃▅█                                                                     │
+│                                                                          │
+│ return    312.4                   loss/policy                 -0.012     │
+│ length    50.0                                                           │
+│ episodes  830                                                            │
+│ steps     42,000 of 100k                                                 │
+│ steps/s   2,000                                                          │
+│                                                                          │
+│ ╭▶ actor x 4 ━━━━━━━━━━━┄  95% env 61%, policy 22%, transport 12%        │
+│ ╰─ learner   ━━┄┄┄┄┄┄┄┄┄┄  20% waits for data 80%, learner 20%           │
+│ bound     env bounds this run: it takes 61% of the time of actor, which  │
+│           waits for others 5% of it. More environments at once would     │
+│           help: more copies of it.                                       │
+│ lag       weights 1 round old, now 1                                     │
+│ memory    driver 410 MiB, actor 4 x 310 MiB, learner 512 MiB, 20.0 GiB   │
+│           left                                                           │
+╰──────────────────────────────────────────────────────────────────────────╯"""
+
+AT_60 = """\
+╭─ ppo on gymnasium:Humanoid-v5 ───────────────────────╮
+│ ━━━━━━━━━━━━━┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄   42%  0:29 left    │
+│ ▁█                                                   │
+│                                                      │
+│ return                  312.4                        │
+│ length                  50.0                         │
+│ episodes                830                          │
+│ steps                   42,000 of 100k               │
+│ steps/s                 2,000                        │
+│                                                      │
+│ ↻  all ━━━━━━━━━━━━ 100% all 98%, python 2%          │
+│ bound     all bounds this run: the whole ring in one │
+│           program takes 98% of it.                   │
+│ memory    driver 410 MiB                             │
+╰──────────────────────────────────────────────────────╯"""
+
+
+def drawn(progress: Progress, width: int, height: int | None = None) -> str:
+    console = Console(record=True, width=width, file=io.StringIO(), no_color=True)
+    console.print(display._panel(progress, CURVE, width - 4, height))
+    return console.export_text().replace("\N{NO-BREAK SPACE}", " ").rstrip("\n")
+
+
+def test_the_panel_at_80_columns() -> None:
+    assert drawn(SEEN, 80) == AT_80
+
+
+def test_the_panel_of_one_program_at_60_columns() -> None:
+    assert drawn(SEEN._replace(load=FUSED, metrics={}), 60) == AT_60
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_five_pieces_with_long_names_stay_in_the_box(width: int) -> None:
+    long = [ACTOR._replace(name="actor+memory+gradient"), LEARNER, ACTOR, LEARNER, LEARNER]
+    many = {f"a/metric/with/a/rather/long/name/{i}": 1e9 for i in range(9)}
+    lines = drawn(SEEN._replace(load=CUT._replace(pieces=tuple(long)), metrics=many), width)
+    assert {cell_len(line) for line in lines.splitlines()} == {width - 4}
+    rows = [line[2:4] for line in lines.splitlines() if "━" in line]
+    assert rows[1:] == ["╭▶", "│ ", "│ ", "│ ", "╰─"]
+
+
+def test_where_rows_are_few_what_would_help_is_left_out() -> None:
+    assert "More environments" in drawn(SEEN, 80, height=24)
+    short = drawn(SEEN, 80, height=18)
+    assert "More environments" not in short
+    assert "waits for others 5% of it." in short
+    assert len(short.splitlines()) <= 18
+
+
+def test_a_free_run_says_how_old_weights_may_be_and_are() -> None:
+    free = SEEN._replace(load=CUT._replace(free=True, lag=2), metrics={"policy/lag": 0.75})
+    assert "weights at most 2 rounds old, now 0.75" in drawn(free, 80)
+
+
+def test_a_log_says_the_bound_when_it_is_new_and_else_every_minute() -> None:
+    stream = io.StringIO()
+    lines = Lines(stream, every=5.0)
+    loads = {0.0: None, 5.0: CUT, 10.0: CUT, 15.0: FUSED, 20.0: FUSED, 80.0: FUSED}
+    for seconds, seen in loads.items():
+        lines.update(SEEN._replace(seconds=seconds, load=seen, metrics={}))
+    told = [line for line in stream.getvalue().splitlines() if line.startswith("bound by")]
+    assert [line.split(",")[0] for line in told] == ["bound by env", *["bound by all"] * 2]
+    assert told[0].replace("\N{NO-BREAK SPACE}", " ") == (
+        "bound by env, 61% of the time of actor; busy: actor x 4 95%, learner 20%; memory: driver "
+        "410 MiB, actor 4 x 310 MiB, learner 512 MiB, 20.0 GiB left"
+    )
+
+
+def test_an_ending_keeps_its_lines_and_a_table_is_cut_not_wrapped() -> None:
+    row = f"{'actor':20}{'env':10}{'simulator':18}{'61.0%':>6}{'1,280':>11}{'1.0 MiB':>11}"
+    message = f"Done.\n{row}\n{'word ' * 20}"
+    stream = io.StringIO()
+    Lines(stream).stop(message)
+    assert stream.getvalue().splitlines()[:2] == ["Done.", row]
+    stream = io.StringIO()
+    panel = Panel(stream)
+    panel._console = Console(file=stream, width=60)
+    panel.stop(message)
+    lines = stream.getvalue().splitlines()
+    assert lines[1].rstrip() == f"  {row[:56]}".rstrip()
+    assert all(cell_len(line) <= 60 for line in lines)
+
+
+def test_a_bar_reads_without_colours() -> None:
+    assert load.bar(0.5, 8, "cyan").plain == "━━━━┄┄┄┄"
+    assert load.bar(1.2, 4, "").plain == "━━━━"

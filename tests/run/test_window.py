@@ -1,0 +1,87 @@
+"""A run's load while it runs, from what copies say in passing."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rondel.execution.meter import DATA, SIMULATOR, STARTING, XLA, Glance, Spent
+from rondel.plan import parse
+from rondel.run import window
+from rondel.run.window import Window
+
+
+class Ring:
+    """Two actors and a learner, who say what the test tells them to."""
+
+    plan = parse("actor*2 | learner")
+    task = SimpleNamespace(lanes=8, algorithm=SimpleNamespace(max_lag=0))
+
+    def __init__(self) -> None:
+        self.said: list[list[Glance]] = [[], []]
+
+    def glances(self) -> list[list[Glance]]:
+        return self.said
+
+
+def glance(who: str, *spent: Spent) -> Glance:
+    return Glance(who, sum(one.seconds for one in spent), spent, 2**30)
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> tuple[Ring, Window]:
+    monkeypatch.setattr(window, "_FIRST", 0.0)
+    monkeypatch.setattr(window, "_SECONDS", 0.0)
+    ring, setup = Ring(), SimpleNamespace(env_id="x", options=SimpleNamespace(on="processes"))
+    run: Any = SimpleNamespace(ring=ring, setup=setup)
+    return ring, Window(run)
+
+
+def test_a_window_is_what_was_done_since_the_one_before(seen: tuple[Ring, Window]) -> None:
+    ring, window = seen
+    assert window.look() is None  # nobody has said anything
+    learner = glance("l", Spent("learner", STARTING, 5.0, 1, 0))
+    ring.said = [[glance("a", Spent("env", SIMULATOR, 1.0, 10, 0))], [learner]]
+    assert window.look() is None  # the learner has only started
+    busy = (Spent("learner", XLA, 2.0, 1, 0), Spent("memory", DATA, 8.0, 1, 0))
+    ring.said = [
+        [glance("a", Spent("env", SIMULATOR, 8.0, 80, 0), Spent("policy", XLA, 2.0, 80, 0))],
+        [glance("l", *learner.spent, *busy)],
+    ]
+    first = window.look()
+    assert first is not None
+    assert [(p.copies, p.busy, p.memory) for p in first.pieces] == [
+        (1, 1.0, 2**30),
+        (1, pytest.approx(0.2), 2**30),
+    ]
+    assert (first.bound, first.whose) == ("env", "actor")
+    assert first.part == pytest.approx(0.8)
+    assert dict(first.pieces[1].parts) == pytest.approx({"learner": 0.2, "waits for data": 0.8})
+    # since then: a second actor came, and the first did nothing but act, 6 s; the learner learned
+    ring.said = [
+        [
+            glance("a", Spent("env", SIMULATOR, 8.0, 80, 0), Spent("policy", XLA, 8.0, 99, 0)),
+            glance("b", Spent("env", SIMULATOR, 2.0, 9, 0)),
+        ],
+        [glance("l", *learner.spent, Spent("learner", XLA, 9.0, 2, 0), busy[1])],
+    ]
+    second = window.look()
+    assert second is not None
+    # of 6 + 2 seconds of the actors, 2 in env
+    assert dict(second.pieces[0].parts) == pytest.approx({"policy": 0.75, "env": 0.25})
+    assert second.pieces[0].copies == 2
+    assert second.pieces[1].parts == (("learner", 1.0),)
+
+
+def test_a_window_lasts_until_every_piece_has_done_something(seen: tuple[Ring, Window]) -> None:
+    ring, window = seen
+    actor, learner = Spent("env", SIMULATOR, 1.0, 1, 0), Spent("learner", XLA, 1.0, 1, 0)
+    ring.said = [[glance("a", actor)], [glance("l", learner)]]
+    first = window.look()
+    ring.said = [[glance("a", actor._replace(seconds=3.0, times=2))], [glance("l", learner)]]
+    assert window.look() is first
+    more = learner._replace(seconds=5.0, times=2)
+    ring.said = [[glance("a", actor._replace(seconds=4.0, times=3))], [glance("l", more)]]
+    assert window.look() is not first

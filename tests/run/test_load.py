@@ -63,8 +63,8 @@ AT_80 = """\
 │           waits for others 5% of it. More environments at once would     │
 │           help: more copies of it.                                       │
 │ lag       weights 1 round old, now 1                                     │
-│ memory    driver 410 MiB, actor 4 x 310 MiB, learner 512 MiB, 20.0 GiB   │
-│           left                                                           │
+│ memory    driver 410 MiB, actor 4 x 310 MiB, learner 512 MiB,            │
+│           20.0 GiB left                                                  │
 ╰──────────────────────────────────────────────────────────────────────────╯"""
 
 AT_60 = """\
@@ -72,11 +72,11 @@ AT_60 = """\
 │ ━━━━━━━━━━━━━┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄   42%  0:29 left    │
 │ ▁█                                                   │
 │                                                      │
-│ return                  312.4                        │
-│ length                  50.0                         │
-│ episodes                830                          │
-│ steps                   42,000 of 100k               │
-│ steps/s                 2,000                        │
+│ return    312.4                                      │
+│ length    50.0                                       │
+│ episodes  830                                        │
+│ steps     42,000 of 100k                             │
+│ steps/s   2,000                                      │
 │                                                      │
 │ ↻  all ━━━━━━━━━━━━ 100% all 98%, python 2%          │
 │ bound     all bounds this run: the whole ring in one │
@@ -141,7 +141,12 @@ def test_an_ending_keeps_its_lines_and_a_table_is_cut_not_wrapped() -> None:
     message = f"Done.\n{row}\n{'word ' * 20}"
     stream = io.StringIO()
     Lines(stream).stop(message)
-    assert stream.getvalue().splitlines()[:2] == ["Done.", row]
+    assert stream.getvalue().splitlines() == [
+        "Done.",
+        row,
+        ("word " * 16).strip(),
+        ("word " * 4).strip(),
+    ]
     stream = io.StringIO()
     panel = Panel(stream)
     panel._console = Console(file=stream, width=60)

@@ -140,8 +140,11 @@ class Lines:
     def stop(self, message: str) -> None:
         if self._waiting:
             self._show(self._waiting)
-        for line in message.splitlines():
-            self._print(line)
+        for i, line in enumerate(message.splitlines()):
+            # the first may be looked for by a program, and rows of a table stay whole
+            whole = i == 0 or "  " in line
+            for part in [line] if whole else textwrap.wrap(line, 80, break_on_hyphens=False):
+                self._print(part)
 
     def _show(self, progress: Progress) -> None:
         self._print(_line(progress))
@@ -280,7 +283,8 @@ def _figures(progress: Progress, width: int) -> list[Text]:
     right = [(name, _number(x)) for name, x in shown if not (progress.load and _LAG in name)]
     # widths are fixed so that nothing moves while the numbers grow
     if width < _BESIDE:
-        return [_figure(*pair, 24, 20) for pair in (*left, *right)]
+        labels = min(24, 2 + max(len(label) for label, _ in (*left, *right)))
+        return [_figure(*pair, labels, 20) for pair in (*left, *right)]
     beside = zip_longest(left, right, fillvalue=("", ""))
     return [_figure(*one, 10, 24) + _figure(*other, 26, -8) for one, other in beside]
 

@@ -116,7 +116,7 @@ def _lag(load: Load, lag: float | None) -> str:
 def _memory(load: Load) -> str:
     held = [("driver", 1, load.driver)] + [(p.name, p.copies, p.memory) for p in load.pieces]
     said = [f"{n} {_size(b)}" if c == 1 else f"{n} {c} x {_size(b // c)}" for n, c, b in held if b]
-    said += [f"{_size(load.room)} left"] if load.room else []
+    said += [f"{_size(load.room)}\N{NO-BREAK SPACE}left"] if load.room else []
     return ", ".join(said) or "unknown"
 
 

@@ -45,9 +45,11 @@ def test_a_window_is_what_was_done_since_the_one_before(seen: tuple[Ring, Window
     learner = glance("l", Spent("learner", STARTING, 5.0, 1, 0))
     ring.said = [[glance("a", Spent("env", SIMULATOR, 1.0, 10, 0))], [learner]]
     assert window.look() is None  # the learner has only started
-    busy = (Spent("learner", XLA, 2.0, 1, 0), Spent("memory", DATA, 8.0, 1, 0))
+    ring.said[1] = [glance("l", *learner.spent, Spent("learner", XLA, 7.0, 1, 0))]
+    assert window.look() is None  # this is where the first window begins
+    busy = (Spent("learner", XLA, 9.0, 2, 0), Spent("memory", DATA, 8.0, 1, 0))
     ring.said = [
-        [glance("a", Spent("env", SIMULATOR, 8.0, 80, 0), Spent("policy", XLA, 2.0, 80, 0))],
+        [glance("a", Spent("env", SIMULATOR, 9.0, 80, 0), Spent("policy", XLA, 2.0, 80, 0))],
         [glance("l", *learner.spent, *busy)],
     ]
     first = window.look()
@@ -62,10 +64,10 @@ def test_a_window_is_what_was_done_since_the_one_before(seen: tuple[Ring, Window
     # since then: a second actor came, and the first did nothing but act, 6 s; the learner learned
     ring.said = [
         [
-            glance("a", Spent("env", SIMULATOR, 8.0, 80, 0), Spent("policy", XLA, 8.0, 99, 0)),
+            glance("a", Spent("env", SIMULATOR, 9.0, 80, 0), Spent("policy", XLA, 8.0, 99, 0)),
             glance("b", Spent("env", SIMULATOR, 2.0, 9, 0)),
         ],
-        [glance("l", *learner.spent, Spent("learner", XLA, 9.0, 2, 0), busy[1])],
+        [glance("l", *learner.spent, Spent("learner", XLA, 11.0, 3, 0), busy[1])],
     ]
     second = window.look()
     assert second is not None
@@ -79,9 +81,13 @@ def test_a_window_lasts_until_every_piece_has_done_something(seen: tuple[Ring, W
     ring, window = seen
     actor, learner = Spent("env", SIMULATOR, 1.0, 1, 0), Spent("learner", XLA, 1.0, 1, 0)
     ring.said = [[glance("a", actor)], [glance("l", learner)]]
+    window.look()
+    later = [one._replace(seconds=2.0, times=2) for one in (actor, learner)]
+    ring.said = [[glance("a", later[0])], [glance("l", later[1])]]
     first = window.look()
-    ring.said = [[glance("a", actor._replace(seconds=3.0, times=2))], [glance("l", learner)]]
+    assert first is not None
+    ring.said = [[glance("a", actor._replace(seconds=3.0, times=3))], [glance("l", later[1])]]
     assert window.look() is first
-    more = learner._replace(seconds=5.0, times=2)
-    ring.said = [[glance("a", actor._replace(seconds=4.0, times=3))], [glance("l", more)]]
+    more = learner._replace(seconds=5.0, times=3)
+    ring.said = [[glance("a", actor._replace(seconds=4.0, times=4))], [glance("l", more)]]
     assert window.look() is not first

@@ -22,8 +22,8 @@ from rondel.run.setup import Setup, Shard, bytes_of, shard_like
 from rondel.run.summary import size
 from rondel.types import Env, Tree
 
-_PROCESS = 300 * 2**20  # bytes of a process with JAX and nothing in it, about
-_SMALL_PROCESS = 100 * 2**20  # and of one with environments outside JAX only
+_PROCESS = 200 * 2**20  # bytes of a process with JAX and little in it, about
+_SMALL_PROCESS = 40 * 2**20  # and of one with environments outside JAX only
 _KNOBS = {
     "memory": "a smaller capacity",
     "frames": "a smaller capacity",
@@ -115,7 +115,7 @@ def _holds(task: Task, plan: Plan, piece: Piece, shard: Shard) -> dict[str, int]
         held["rollout"] = rows + items * (1 + plan.lag)
     if "env" in stages and keeps_state(task.env):
         keys = jax.eval_shape(lambda: per_lane(key_of(0, Purpose.ENV), jnp.arange(lanes)))
-        held["env"] = bytes_of(jax.eval_shape(task.env.init, keys)[0])  # type: ignore[union-attr]
+        held["env"] = bytes_of(jax.eval_shape(task.env.init, keys)[0])
     return held
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import math
 import os
+import re
 import sys
 import textwrap
 from collections.abc import Callable
@@ -128,8 +129,7 @@ class Lines:
     def start(self, summary: list[tuple[str, str]]) -> None:
         indent = max((len(label) for label, _ in summary), default=0) + 2
         for label, text in summary:
-            wrapped = textwrap.wrap(text, 80 - indent, break_on_hyphens=False) or [""]
-            for i, line in enumerate(wrapped):
+            for i, line in enumerate(_wrapped(text, 80 - indent)):
                 self._print(f"{'' if i else label:{indent}}{line}")
 
     def update(self, progress: Progress) -> None:
@@ -143,7 +143,7 @@ class Lines:
         for i, line in enumerate(message.splitlines()):
             # the first may be looked for by a program, and rows of a table stay whole
             whole = i == 0 or "  " in line
-            for part in [line] if whole else textwrap.wrap(line, 80, break_on_hyphens=False):
+            for part in [line] if whole else _wrapped(line, 80):
                 self._print(part)
 
     def _show(self, progress: Progress) -> None:
@@ -180,8 +180,9 @@ class Panel:
     def start(self, summary: list[tuple[str, str]]) -> None:
         rows = Table.grid(padding=(0, 2))
         rows.add_column(style="dim", no_wrap=True)
+        labels = max((len(label) for label, _ in summary), default=0)
         for label, text in summary:
-            rows.add_row(label, Text(text))
+            rows.add_row(label, Text("\n".join(_wrapped(text, self._console.width - labels - 6))))
         self._console.print(Padding(rows, (0, 2)))
         self._live = Live(
             Text("    starting …", style="dim"),
@@ -286,7 +287,10 @@ def _figures(progress: Progress, width: int) -> list[Text]:
         labels = min(24, 2 + max(len(label) for label, _ in (*left, *right)))
         return [_figure(*pair, labels, 20) for pair in (*left, *right)]
     beside = zip_longest(left, right, fillvalue=("", ""))
-    return [_figure(*one, 10, 24) + _figure(*other, 26, -8) for one, other in beside]
+    return [
+        _figure(label, text, 10, 24) + _figure(name, value, 26, -8)
+        for (label, text), (name, value) in beside
+    ]
 
 
 def _figure(label: str, value: str, columns: int, more: int) -> Text:
@@ -296,6 +300,13 @@ def _figure(label: str, value: str, columns: int, more: int) -> Text:
     )
     text = f"{value:{more}}" if more > 0 else f"{value:>{-more}}"
     return Text.assemble((name, "dim"), (text, "bold" if label == "return" else ""))
+
+
+def _wrapped(text: str, columns: int) -> list[str]:
+    """A text in lines, none of which ends between a number and its unit."""
+    kept = re.sub(r"(\d) (bytes|[KMG]iB)", "\\1\N{NO-BREAK SPACE}\\2", text)
+    lines = textwrap.wrap(kept, max(columns, 10), break_on_hyphens=False)
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines] or [""]
 
 
 def _fewer(curve: list[float], columns: int) -> list[float]:

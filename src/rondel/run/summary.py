@@ -65,7 +65,7 @@ def _placed(run: Run, cost: Cost) -> list[tuple[str, str]]:
             where += f" with {_asked(asked)}"
             where += "".join(f", {n} on {node}" for node, n in sorted(nodes.items()))
         parts = [f"{what} {size(count)}" for what, count in held.holds.items() if count]
-        text = f"{_title(held)} {where}: {each}{', '.join(parts) or 'nothing that is known'}"
+        text = f"{_title(held)} {where}" + (f": {each}{', '.join(parts)}" if parts else "")
         lines.append(("" if lines else "runs", text))
     return lines
 
@@ -77,9 +77,10 @@ def _title(held: PieceCost) -> str:
 def _taken(cost: Cost, room: int) -> str:
     """What all of it takes of the machine's memory."""
     there = f" of {size(room)} that are free here" if room else ""
-    pieces = ", ".join(f"{_title(piece)} {size(piece.total)}" for piece in cost.pieces)
-    processes = counted(cost.processes, "process", "processes")
-    return f"about {size(cost.total)}{there}: {processes} {size(cost.process_bytes)}, {pieces}"
+    parts = [(counted(cost.processes, "process", "processes"), cost.process_bytes)]
+    parts += [(_title(piece), piece.total) for piece in cost.pieces if piece.total]
+    each = ", ".join(f"{name} {size(count)}" for name, count in parts)
+    return f"about {size(cost.total)}{there}: {each}"
 
 
 def _waits(rounds: int) -> str:

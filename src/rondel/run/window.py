@@ -40,8 +40,10 @@ class Window:
         seen = put_together(ring, setup.env_id, setup.options.on, new)
         if not seen.pieces or not all(piece.shares for piece in seen.pieces):
             return self._load  # some have done nothing yet, or nothing but start
+        first, self._since = not self._since, {said.who: said for p in glances for said in p}
         self._due = now + _SECONDS
-        self._since = {said.who: said for piece in glances for said in piece}
+        if first:  # what was done until all had started is like nothing that follows
+            return None
         verdict, here = diagnose(seen), resident()
         apart = setup.options.on in ("processes", "ray")
         memory = [sum(said.resident for said in piece) if apart else 0 for piece in glances]

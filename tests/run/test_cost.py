@@ -18,6 +18,7 @@ from rondel.run.setup import prepare
 from run.small import DQN
 
 GIB = 2**30
+SMALL = {name: value for name, value in DQN.items() if name != "tuned"}
 
 
 def held(tree: Any) -> int:
@@ -33,7 +34,7 @@ def test_it_is_what_a_run_then_holds() -> None:
 
 
 def test_each_piece_has_its_own() -> None:
-    fields = DQN | {"plan": "actor*2 | memory | gradient+update", "lanes": 8, "block": 4}
+    fields = SMALL | {"plan": "actor*2 | memory | gradient+update", "lanes": 8, "block": 4}
     found = cost_of(prepare("dqn", "CartPole-v1", fields=fields))
     assert [piece.holds.keys() for piece in found.pieces] == [
         {"weights", "rollout", "env"},
@@ -43,7 +44,7 @@ def test_each_piece_has_its_own() -> None:
     assert found.processes == 5  # the driver's among them
     lagged = cost_of(prepare("dqn", "CartPole-v1", fields=fields | {"lag": 3}))
     assert lagged.pieces[0].holds["rollout"] > 2 * found.pieces[0].holds["rollout"]
-    assert cost_of(prepare("dqn", "CartPole-v1", fields=DQN)).processes == 1
+    assert cost_of(prepare("dqn", "CartPole-v1", fields=SMALL)).processes == 1
 
 
 def test_frames_that_are_stored_once_are_named() -> None:
@@ -71,11 +72,11 @@ def test_it_is_said_before_anything_is_made(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(machine, "room", lambda: 2**20)
-    training._fitting(prepare("dqn", "CartPole-v1", fields=DQN))
+    training._fitting(prepare("dqn", "CartPole-v1", fields=SMALL))
     assert "it may be killed" in caplog.text
     there = {"plan": "actor | learner", "on": "ray", "address": "10.0.0.1:6379"}
     caplog.clear()
-    training._fitting(prepare("dqn", "CartPole-v1", fields=DQN | there))
+    training._fitting(prepare("dqn", "CartPole-v1", fields=SMALL | there))
     assert caplog.text == ""  # that is another machine
 
 

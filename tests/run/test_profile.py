@@ -160,6 +160,8 @@ def corner(space: Any) -> Any:
 
 WIDE = {"lanes": 64, "rollout": 64, "epochs": 2, "hidden": (256, 256)}
 SLOW = {"on": "threads", "free": True, "lag": 1, "epochs": 20, "hidden": (256, 256)}
+REPLAYED = {"lanes": 8, "rollout": 2, "batch": 16, "updates": 8, "capacity": 64, "warmup": 32}
+REPLAYED |= {"hidden": (8,), "tuned": False, "on": "processes"}
 # name: (bound, algorithm, environment, steps, fields): what each is built to be bound by
 KNOWN: dict[str, tuple[str, str, Any, int, dict[str, Any]]] = {
     "env": ("env", "ppo", Sleepy, 1_000, {}),
@@ -169,8 +171,8 @@ KNOWN: dict[str, tuple[str, str, Any, int, dict[str, Any]]] = {
         {"plan": "actor*2 | learner", "on": "processes", "rollout": 1, "block": 4},
     ),
     "big": (
-        *("transport", "ppo", Big, 200),
-        {"plan": "env*2 | policy+learner", "on": "processes", "network": corner, "rollout": 4},
+        *("transport", "dqn", Big, 400),
+        {"plan": "actor | memory | gradient+update", "network": corner, **REPLAYED},
     ),
     "gradient": ("gradient", "ppo", "CartPole-v1", 20_000, WIDE),
     "dispatch": ("dispatch", "ppo", "CartPole-v1", 20_000, {"lanes": 1, "rollout": 128}),
@@ -182,7 +184,8 @@ def test_a_workload_is_named_after_what_bounds_it(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bound, algorithm, env, steps, fields = KNOWN[name]
-    settings = SMALL | fields | ({"lanes": 16, "block": 8} if name == "room" else {})
+    settings = fields if name == "big" else SMALL | fields
+    settings |= {"lanes": 16, "block": 8} if name == "room" else {}
     settings |= {"eval_episodes": 0, "display": (heard := Heard())}
     monkeypatch.setattr(window, "_FIRST", 0.0)
     monkeypatch.setattr(window, "_SECONDS", 0.0)

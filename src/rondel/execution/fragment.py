@@ -42,6 +42,8 @@ class Fragment(Metered):
         self.task, self.plan = task, plan
         self.stages = plan.pieces[piece].stages
         self.copy, self.copies = copy, plan.pieces[piece].copies
+        here = plan.piece_of("label") == plan.pieces[piece]
+        self.labels = here and task.algorithm.label is not None
         self.seed = np.uint32(task.seed)
         self.part = (copy, self.copies)
         self.learner: Tree = ()
@@ -53,6 +55,7 @@ class Fragment(Metered):
         self._hosted: HostedLanes | None = None
         self._made: deque[Tree] = deque()  # items that wait for `add`
         self._ticket: Tree = ()
+        self._known: Tree = ()  # what labels of this round need to know of the learner
         self._contribution: Contribution | None = None
         self._jit()
         try:
@@ -73,6 +76,7 @@ class Fragment(Metered):
         self._add = jax.jit(partial(learning.add, task, part=part), donate_argnums=1)
         self._draw = jax.jit(partial(learning.draw, task, part=part))
         self._rank = jax.jit(algorithm.memory.rank, donate_argnums=0)
+        self._label = jax.jit(partial(learning.label, task, part=part))
         self._gradient = jax.jit(partial(learning.gradient, task, part=part))
         self._together = jax.jit(learning.together)
         self._learn = jax.jit(partial(learning.learn, task), donate_argnums=2)
@@ -198,13 +202,24 @@ class Fragment(Metered):
         """What the learner found about the batch drawn last."""
         self.memory = ready(self._rank(self.memory, self._ticket, taken(share, feedback)))
 
-    # gradient
+    # label and gradient
+
+    def know(self, variables: Tree) -> None:
+        """What labels need to know of a learner elsewhere, until it is said anew."""
+        self._known = variables
+
+    def label(self, round: int, j: int, share: Share = WHOLE, *batches: Tree) -> Tree:
+        """The j-th batch, with its labels if it is here that it gets them."""
+        batch = taken(share, batches) if batches else self.draw(round, j)
+        if not self.labels:
+            return batch
+        return self._label(self.seed, self._known, batch, round, j)
 
     def gradient(
         self, round: int, j: int, variables: Tree = None, share: Share = WHOLE, *batches: Tree
     ) -> tuple[Tree, Contribution | None]:
         """(feedback, contribution) of the j-th batch; what is not handed over is made here."""
-        batch = taken(share, batches) if batches else self.draw(round, j)
+        batch = self.label(round, j, share, *batches)
         variables = self.learning() if variables is None else variables
         feedback, contribution = self._gradient(self.seed, variables, batch, round, j)
         if "memory" in self.stages:
@@ -219,6 +234,8 @@ class Fragment(Metered):
     def absorb(self, *summaries: Tree) -> None:
         """What the round's lanes report to the learner."""
         self.learner = ready(self._absorb(self.learner, joined(summaries)))
+        if self.labels:
+            self.know(self.learning())
 
     def update(self, *contributions: Contribution) -> dict[str, Any]:
         """One step of the optimiser, by the mean of all copies' gradients -> its metrics."""
@@ -227,7 +244,7 @@ class Fragment(Metered):
         return metrics
 
     def learning(self) -> Tree:
-        """What a gradient needs to know of the learner."""
+        """What a gradient or a label needs to know of the learner."""
         return self._learning(self.learner)
 
     def acting(self) -> Tree:

@@ -11,7 +11,8 @@ from rondel.plan import Plan
 from rondel.plan.pointing import counted
 
 if TYPE_CHECKING:
-    from rondel.run.explain import Explanation, Fragment, Handover
+    from rondel.run.explain import Explanation, Fragment
+    from rondel.run.handovers import Handover
     from rondel.run.run import Run
 
 _COLUMNS = 100

@@ -42,8 +42,7 @@ class Fragment(Metered):
         self.task, self.plan = task, plan
         self.stages = plan.pieces[piece].stages
         self.copy, self.copies = copy, plan.pieces[piece].copies
-        here = plan.piece_of("label") == plan.pieces[piece]
-        self.labels = here and task.algorithm.label is not None
+        self.labels = bool(task.algorithm.label) and plan.piece_of("label") == plan.pieces[piece]
         self.seed = np.uint32(task.seed)
         self.part = (copy, self.copies)
         self.learner: Tree = ()

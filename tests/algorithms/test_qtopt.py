@@ -45,29 +45,45 @@ def climbed(top, samples=64, elites=6, iterations=2):
 
     search = functools.partial(qtopt.cross_entropy_method, height)
     found, value = search(keys_of(len(top)), top.shape[-1], samples, elites, iterations)
-    np.testing.assert_allclose(value, height(found[:, None])[:, 0], rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(value, height(found[:, None])[:, 0])
     return np.asarray(found)
 
 
-def test_the_search_finds_the_top_of_a_hill():
-    one = np.random.default_rng(0).uniform(-0.9, 0.9, (50, 1)).astype(np.float32)
-    assert np.abs(climbed(one) - one).max() < 0.05
-    two = np.random.default_rng(1).uniform(-0.9, 0.9, (50, 2)).astype(np.float32)
-    far = [np.linalg.norm(climbed(two, iterations=n) - two, axis=-1).mean() for n in (1, 2, 6)]
-    # 64 points in a square of 2 by 2: the nearest is 0.5 / sqrt(64 / 4) away; then it is refined
-    assert 0.08 < far[0] < 0.18
-    assert far[1] < far[0] / 2
-    assert far[2] < far[1] / 2
-    outside = np.full((20, 2), 3.0, np.float32)  # the best is a corner: nothing goes beyond
-    np.testing.assert_allclose(climbed(outside, 512, iterations=6), 1.0, atol=0.02)
+def test_the_search_finds_the_top_of_a_line():
+    top = np.random.default_rng(0).uniform(-0.9, 0.9, (50, 1)).astype(np.float32)
+    # of 64 numbers in -1..1 the best 6 are within 6 / 64 of the top: they deviate by about 0.05.
+    # 64 normal numbers of that deviation are 1 / (64 * 0.4 / 0.05) = 0.002 apart in their middle,
+    # and the nearest is half of that away, or somewhat more where the middle is beside the top
+    assert np.median(np.abs(climbed(top) - top)) < 0.002
+
+
+def test_the_search_comes_closer_to_the_top_of_a_hill_with_each_iteration():
+    top = np.random.default_rng(1).uniform(-0.9, 0.9, (50, 2)).astype(np.float32)
+    first, second, sixth = (
+        np.linalg.norm(climbed(top, iterations=n) - top, axis=-1) for n in (1, 2, 6)
+    )
+    # 64 points in a square of 2 by 2 are 16 a unit: the nearest is 0.5 / sqrt(16) away, give or
+    # take 0.065, so the mean of 50 is known to 0.009; four of these
+    assert abs(first.mean() - 0.125) < 0.036
+    # the best 6 are within sqrt(6 / 16π) = 0.35 of the top, and deviate by half of that, which 6
+    # points say is 0.16: then there are 64 / (2π 0.16²) = 400 a unit, and the nearest is
+    # 0.5 / sqrt(400) = 0.025 away, a fifth; twice that where their middle is beside the top
+    assert np.median(second) < 0.05
+    # four more divide it by 5⁴ = 625; by half of that, for the same reason
+    assert np.median(sixth) < 0.05 / 312
+
+
+def test_the_search_stays_within_what_an_action_can_be():
+    beyond = np.full((20, 2), 3.0, np.float32)
+    # what is beyond a side is put on it, so more and more of the best are the very corner
+    np.testing.assert_array_equal(climbed(beyond, 512, iterations=6), 1.0)
 
 
 def test_the_target_by_hand():
     """The best action by the slow target is a corner where its slope is the same everywhere."""
-    algorithm, _ = build(hidden=(), samples=2_048, iterations=4)
+    algorithm, _ = build(hidden=(), samples=2_048, iterations=3)
 
-    # Q(s, a) = w · (s, a) + b, and of so many some are cut to the very corner
-    def line(*w):
+    def line(*w):  # Q(s, a) = w · (s, a) + b; of so many actions some are cut to the very corner
         return {"torso": [], "q": [{"w": np.float32(w)[:, None], "b": np.float32([0.5])}]}
 
     slow, older = line(1.0, 0.0, 2.0, -1.0), line(1.0, 0.0, 1.0, 1.0)
@@ -80,10 +96,10 @@ def test_the_target_by_hand():
     made = algorithm.label(variables, batch, keys_of(3))
     # a' = (1, -1): slow s + 3 + 0.5, older s + 0 + 0.5, the lower: 1.5, -3.5, 2.5
     # 1 + 0.5 * 1.5 = 1.75; 1 - 0.5 * 3.5 = -0.75; after a termination the reward alone
-    np.testing.assert_allclose(made.target, [1.75, -0.75, 7.0], atol=1e-5)
+    np.testing.assert_array_equal(made.target, [1.75, -0.75, 7.0])
     # the other way round a' = (1, 1) and the lower is that of slow: s + 1 + 0.5
     made = algorithm.label(qtopt.Variables(None, older, slow), batch, keys_of(3))
-    np.testing.assert_allclose(made.target, [1.0 + 0.5 * 2.5, 1.0 - 0.5 * 2.5, 7.0], atol=1e-5)
+    np.testing.assert_array_equal(made.target, [1.0 + 0.5 * 2.5, 1.0 - 0.5 * 2.5, 7.0])
     np.testing.assert_array_equal(made.obs, batch.obs)
 
 
@@ -94,7 +110,7 @@ def test_chances_have_targets_from_zero_to_one():
     made = algorithm.label(qtopt.Variables(params, params, params), batch, keys_of(32))
     assert ((made.target >= 0.0) & (made.target <= 1.0)).all()
     over = batch.discount == 0.0
-    np.testing.assert_allclose(made.target[over], np.clip(batch.reward[over], 0, 1), atol=1e-6)
+    np.testing.assert_array_equal(made.target[over], np.clip(batch.reward[over], 0, 1))
 
 
 @pytest.mark.parametrize("chances", [False, True])
@@ -114,7 +130,7 @@ def test_the_gradient_is_that_of_the_loss_in_numpy(chances, slopes):
         return mean(-target * np.log(q) - (1.0 - target) * np.log(1.0 - q), batch.valid)
 
     close(grads, slopes(loss, params))
-    assert float(metrics["loss/critic"]) == pytest.approx(loss(params), rel=1e-4)
+    assert float(metrics["loss/critic"]) == pytest.approx(loss(params), rel=1e-5)
     assert float(weight) == batch.valid.sum()
 
 
@@ -123,7 +139,7 @@ def test_one_target_follows_slowly_and_the_other_is_replaced():
     grads = jax.tree.map(jnp.ones_like, state.params)
     one = algorithm.update(state, grads)
     expected = jax.tree.map(lambda t, p: 0.75 * t + 0.25 * p, state.slow, one.params)
-    close(one.slow, expected, rtol=1e-5, atol=1e-7)
+    close(one.slow, expected, rtol=1e-6, atol=1e-8)
     assert same(one.older, state.older)
     two = algorithm.update(one, grads)
     assert same(two.older, two.slow)
@@ -140,18 +156,21 @@ def test_actions_are_the_best_with_noise_or_any():
     keys = keys_of(n)
     weights = qtopt.Weights(params, jnp.bool_(True))
     greedy, _, _ = algorithm.act(weights, (), obs, keys, False)
-    # the search is no worse than 64 actions tried at random: the best of many more is near
-    grid = np.stack(np.meshgrid(*2 * [np.linspace(-1, 1, 101)]), -1).reshape(-1, 2)
-    top = q_of(params, np.full(grid.shape, 0.5), grid).max()
-    spread = top - q_of(params, np.full(grid.shape, 0.5), grid).mean()
-    assert (top - q_of(params, obs, greedy)).mean() < 0.05 * spread
+    # of all actions 1 in 65 is better than the best of 64 tried at random, which 4,000 show to a
+    # 63rd part of it; a search beats that by more than such luck
+    middles = (np.arange(100) + 0.5) / 50 - 1
+    grid = np.stack(np.meshgrid(middles, middles), -1).reshape(-1, 2)
+    all_worth = np.sort(q_of(params, np.full(grid.shape, 0.5), grid))
+    worse = np.searchsorted(all_worth, q_of(params, obs, greedy)) / len(grid)
+    assert 1.0 - worse.mean() < 0.9 / 65
     taken, _, _ = algorithm.act(weights, (), obs, keys, True)
     near = (np.abs(taken - greedy) < 0.25).all(-1)  # five deviations
-    # three in four, and a few of the rest by chance: known to sqrt(0.19 / 4000), 0.7 %
-    assert 0.73 < near.mean() < 0.82
+    # three in four, and by chance up to 0.25² of the rest: 0.75 to 0.766, which 4,000 show to
+    # sqrt(0.19 / 4000) = 0.007; four of these
+    assert 0.722 < near.mean() < 0.794
     anything, _, _ = algorithm.act(weights._replace(warm=jnp.bool_(False)), (), obs, keys, True)
     share, _ = np.histogram(np.asarray(anything), bins=4, range=(-1.0, 1.0))
-    np.testing.assert_allclose(share / (2 * n), 0.25, atol=0.02)
+    np.testing.assert_allclose(share / (2 * n), 0.25, atol=0.02)  # four times 0.43 / sqrt(8000)
 
 
 def test_what_can_not_work_is_refused_with_what_does():

@@ -217,6 +217,7 @@ def test_off_policy_algorithms_find_continuous_actions(algorithm):
     assert run.evaluate(50).mean > -0.03
 
 
+@pytest.mark.long
 def test_qtopt_finds_continuous_actions_by_search():
     run = learn(
         "qtopt", "continuous", 3_000, lanes=8, rollout=4, updates_per_step=0.5, batch=32,

@@ -44,8 +44,8 @@ def long(*case: Any) -> Any:
 @pytest.mark.parametrize(
     ("name", "plan"),
     [
-        ("sac", "actor*2 | memory | gradient | update"),
         ("qtopt", "actor*4 | memory | label*2 | gradient+update"),
+        long("sac", "actor*2 | memory | gradient | update"),
         long("qtopt", "env*4 | policy*2 | memory+label | gradient | update"),
         long("td3", "actor*2 | memory | gradient | update"),
         long("ddpg", "actor*2 | memory | gradient | update"),

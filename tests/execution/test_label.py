@@ -14,7 +14,6 @@ import pytest
 from execution import toy
 from execution.backends.test_recovery import strike
 from execution.test_equality import BLOCK, ENV, LANES, SEED, SPEC, assert_equal, run
-from marks import few_of
 from rondel.execution import learning
 from rondel.execution.backends.processes import Processes
 from rondel.execution.backends.threads import Threads
@@ -52,7 +51,8 @@ CUT = (
 )
 
 
-@pytest.mark.parametrize("plan", few_of(CUT, CUT[:2]))
+@pytest.mark.long  # quick is that of QT-Opt, in test_equality_control
+@pytest.mark.parametrize("plan", CUT)
 def test_a_cut_ring_equals_the_fused_one(plan: str) -> None:
     assert_equal(on(None, plan), whole())
 
@@ -63,6 +63,7 @@ def test_labels_matter() -> None:
         assert_equal(run(Ring(TASK._replace(algorithm=toy.make(None, SPEC))), STEPS), whole())
 
 
+@pytest.mark.long
 def test_threads_equal_the_fused_ring() -> None:
     assert_equal(on(Threads(), HOME), whole())
 
@@ -138,7 +139,7 @@ def numbered(variables: Any, batch: Any, keys: Any) -> Any:
     return {**batch, "size": size, "key": jax.random.key_data(keys)[:, 1] + variables}
 
 
-@pytest.mark.parametrize(("rows", "size"), [(48, 16), (16, 16), (40, 40)])
+@pytest.mark.parametrize(("rows", "size"), [(48, 16), (40, 40)])
 def test_rows_have_keys_of_their_own_and_blocks(rows: int, size: int) -> None:
     task = TASK._replace(algorithm=TASK.algorithm._replace(label=numbered))
     batch = {"x": jnp.arange(rows)}

@@ -75,6 +75,7 @@ def test_what_its_copies_do() -> None:
     )
 
 
+@pytest.mark.long
 def test_a_round_hands_over_just_that(monkeypatch: pytest.MonkeyPatch) -> None:
     facts = explained(HOME, on="inline")
     watch = Watch(monkeypatch)

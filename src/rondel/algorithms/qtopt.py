@@ -194,11 +194,14 @@ def label(
     """r + γ min(Q1(s', a'), Q2(s', a')), a' the best by Q1: the slow target, Q2 the older one."""
     action, slow = best_action(config, model, variables.slow, batch.next_obs, keys)
     older = model.critic.apply(variables.older, (batch.next_obs, action))
-    next_q = worth(config, jnp.stack([slow, older]))
-    target = bellman_target(batch.reward, batch.discount, next_q)
-    if config.cross_entropy:
-        target = jnp.clip(target, 0.0, 1.0)
+    target = target_of(config, batch, jnp.stack([slow, older]))
     return Labelled(batch.obs, batch.action, target, batch.valid)
+
+
+def target_of(config: Config, batch: TransitionBatch, said: Array) -> Array:
+    """Where the targets' networks say this [2, n] of the next observation: [n]."""
+    target = bellman_target(batch.reward, batch.discount, worth(config, said))
+    return jnp.clip(target, 0.0, 1.0) if config.cross_entropy else target
 
 
 def loss(config: Config, model: Model, params: Tree, batch: Labelled) -> tuple[Array, Array]:

@@ -81,6 +81,7 @@ ROWS = {
     "td3-pendulum": Row("td3", "Pendulum-v1", 20_000, -160, 10),
     "ddpg-pendulum": Row("ddpg", "Pendulum-v1", 20_000, -180, 10),
     "apex-ddpg-pendulum": Row("apex-ddpg", "Pendulum-v1", 20_000, -180, 10, APEX),
+    "qtopt-pendulum": Row("qtopt", "Pendulum-v1", 60_000, -200, 5, seeds=5),
     "sac-cheetah": Row("sac", "envpool:HalfCheetah-v5", 300_000, 5_000, 10),
     "ppo-breakout": Row("ppo", "gymnax:Breakout-MinAtar", 10_000_000, 20, 10),
     "pg-cartpole": Row("pg", "CartPole-v1", 1_000_000, 400, 5, seeds=5),

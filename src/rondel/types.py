@@ -1,4 +1,4 @@
-"""The records that the five stages are made of and exchange.
+"""The records that the stages are made of and exchange.
 
 Shapes: T steps of a round, B lanes in all, b lanes of one piece, O rows of overlap. A tree is
 any nest of dicts, tuples and records with arrays at its leaves. Nothing here imports jax at run
@@ -161,7 +161,7 @@ class Algorithm(NamedTuple):
     init: Callable[[Array], Tree]
     # (state) -> weights: all that acting needs
     acting: Callable[[Tree], Tree]
-    # (state) -> variables: all that `gradient` needs
+    # (state) -> variables: all that `gradient` and `label` need
     learning: Callable[[Tree], Tree]
     # (variables, batch, key) -> (grads, weight, feedback [rows], metrics)
     gradient: Callable[[Tree, Tree, Array], tuple[Tree, Array, Tree, dict[str, Array]]]
@@ -180,6 +180,9 @@ class Algorithm(NamedTuple):
     # (weights, key, lane [b]) -> own [b, ...]: what a lane has of its own for a round, made at the
     # round's start and handed to `act`; outside of rounds `act` is called without it
     start: Callable[[Tree, Array, Array], Tree] | None = None
+    # (variables, batch [n, ...], keys [n]) -> batch [n, ...] for `gradient`, each row for itself:
+    # targets that are dear to compute; variables are those at the start of the round's learning
+    label: Callable[[Tree, Tree, Array], Tree] | None = None
     overlap: int = 0  # O
     fresh: bool = False  # every round starts new episodes; those that have not ended are left
     max_lag: int | None = 0  # how old the weights may be that acted; None: any

@@ -215,3 +215,14 @@ def test_off_policy_algorithms_find_continuous_actions(algorithm):
     x = np.float32([[-0.8], [0.0], [0.6]])
     close(run.policy.act(x), x, "continuous", atol=0.2)
     assert run.evaluate(50).mean > -0.03
+
+
+@pytest.mark.long
+def test_qtopt_finds_continuous_actions_by_search():
+    run = learn(
+        "qtopt", "continuous", 3_000, lanes=8, rollout=4, updates_per_step=0.5, batch=32,
+        capacity=4_000, warmup=200, learning_rate=0.01, target_rate=0.05, hidden=(32,),
+    )  # fmt: skip
+    x = np.float32([[-0.8], [0.0], [0.6]])
+    close(run.policy.act(x), x, "continuous", atol=0.2)
+    assert run.evaluate(50).mean > -0.03

@@ -4,10 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from control import a_batch
 
 from rondel.algorithms import dqn, ppo
 from rondel.algorithms.wrappers import with_observation_normalisation, with_reward_scaling
 from rondel.ops import random
+from rondel.ops.statistics import Moments
 from rondel.spaces import Box, Discrete
 from rondel.types import EnvSpec
 
@@ -119,6 +121,22 @@ def test_successors_are_normalised_too(stream):
     expected = jax.jit(plain.gradient)(variables[0], by_hand, random.key(0))
     for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-4)
+
+
+def test_labels_see_normalised_observations_and_pass_raw_ones_on():
+    def label(variables, batch, keys):
+        del variables, keys
+        return batch._replace(reward=batch.next_obs.sum(-1))
+
+    algorithm = with_observation_normalisation(a_dqn()._replace(label=label), SPEC)
+    moments = Moments(jnp.float32(4.0), jnp.array([3.0, 0.0]), jnp.array([16.0, 4.0]))
+    batch = a_batch()
+    made = algorithm.label(((), moments), batch, None)
+    # means 3 and 0, variances 16 / 4 and 4 / 4
+    expected = (batch.next_obs[:, 0] - 3.0) / 2.0 + batch.next_obs[:, 1]
+    np.testing.assert_allclose(made.reward, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(made.next_obs, batch.next_obs)
+    assert with_observation_normalisation(a_dqn(), SPEC).label is None
 
 
 def model_of_scaling(experience, discount, rounds):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from functools import cache
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 from execution.test_equality import assert_equal, run
 from rondel import algorithms
 from rondel.envs import make
+from rondel.execution.backends.processes import Processes
+from rondel.execution.backends.threads import Threads
 from rondel.execution.ring import Ring
 from rondel.execution.task import Task
 from rondel.plan import parse
@@ -41,7 +44,9 @@ def long(*case: Any) -> Any:
 @pytest.mark.parametrize(
     ("name", "plan"),
     [
-        ("sac", "actor*2 | memory | gradient | update"),
+        ("qtopt", "actor*4 | memory | label*2 | gradient+update"),
+        long("sac", "actor*2 | memory | gradient | update"),
+        long("qtopt", "env*4 | policy*2 | memory+label | gradient | update"),
         long("td3", "actor*2 | memory | gradient | update"),
         long("ddpg", "actor*2 | memory | gradient | update"),
         long("apex-ddpg", "actor*4 | memory | gradient+update"),
@@ -64,7 +69,16 @@ def test_apex_at_home_equals_the_same_shards_elsewhere() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["sac", "td3"])
+@pytest.mark.parametrize("backend", [Threads, Processes])
+def test_qtopt_at_home_elsewhere_equals_the_fused_one(backend: type) -> None:
+    home = algorithms.find("qtopt").HOME
+    assert "label*2" in home
+    with closing(Ring(task("qtopt"), parse(home), backend())) as ring:
+        assert_equal(run(ring, STEPS), ran("qtopt", "all"))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["sac", "td3", "qtopt"])
 def test_a_delay_line_is_the_same_in_every_plan(name: str) -> None:
     assert_equal(ran(name, "actor*4 | learner", lag=2), ran(name, "all", lag=2))
     with pytest.raises(AssertionError):

@@ -110,6 +110,21 @@ def make(config: None, spec: EnvSpec) -> Algorithm:
     )
 
 
+def labelled(config: None, spec: EnvSpec) -> Algorithm:
+    """The same, with goals that are made apart: from the target, each with noise of its own."""
+    algorithm = make(config, spec)
+
+    def label(variables: Any, batch: Any, keys: Any) -> Any:
+        _, target, mean = variables
+        there = batch.next_obs - jnp.broadcast_to(mean, batch.next_obs.shape)
+        ahead = (jnp.tanh(there @ target["w"]) @ target["o"]).max(-1)
+        noise = 0.1 * ops.random.normal(keys, 1)[:, 0]
+        goal = batch.reward + batch.discount * ahead + noise
+        return batch._replace(reward=goal, discount=jnp.zeros_like(goal))
+
+    return algorithm._replace(label=label)
+
+
 class HostTwin:
     """A traceable environment behind the host protocol: NumPy in, NumPy out."""
 

@@ -29,6 +29,16 @@ def test_a_critic_sees_observation_and_action_alike():
     np.testing.assert_allclose(network.apply(params, (obs, action)), expected, rtol=1e-5)
 
 
+def test_a_critic_judges_several_actions_for_what_is_seen_once():
+    network = nets.critic(*nets.torso("auto", SPACE, ()), 2, (8,))
+    params = jax.jit(network.init)(random.key(0))
+    obs = observations(3)
+    action = np.random.default_rng(1).uniform(-1.0, 1.0, (3, 4, 2)).astype(np.float32)
+    judged = network.apply(params, (obs, action))
+    one_by_one = [network.apply(params, (obs, action[:, i])) for i in range(4)]
+    np.testing.assert_allclose(judged, np.stack(one_by_one, 1), rtol=1e-5, atol=1e-6)
+
+
 def test_a_policy_begins_in_the_middle():
     network = nets.policy(*nets.torso("auto", SPACE, ()), 2, (16,))
     params = jax.jit(network.init)(random.key(0))

@@ -232,3 +232,22 @@ def test_a_range_without_a_number_that_fits():
         "No number of copies in actor*3..3 can share 32 lanes in blocks of 8 evenly; actor*1, 2 or "
         "4, or --lanes 24, would work.\n  actor*3..3 | learner\n  ^^^^^^^^^^"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "work"),
+    [
+        ("actor*2 | memory | label*2 | gradient+update", "actor*2 | memory | gradient+update"),
+        ("actor | memory+label+gradient+update", "actor | learner"),
+    ],
+)
+def test_a_label_is_only_for_algorithms_that_have_one(text, work):
+    check(parse(text), lanes=16, block=8, max_lag=0)
+    with pytest.raises(RondelError) as caught:
+        check(parse(text), lanes=16, block=8, max_lag=0, algorithm="dqn", labels=False)
+    said, written, _ = str(caught.value).split("\n")
+    assert said == (
+        f"dqn has no stage `label`: it makes its targets with its gradients; `{work}` would work."
+    )
+    assert written.strip() == text
+    check(parse(work), lanes=16, block=8, max_lag=0, labels=False)

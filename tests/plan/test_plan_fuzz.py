@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from fuzz import QUICK_AND_LONG, holds, mutated
 from rondel.errors import RondelError
-from rondel.plan import PRESETS, STAGES, check, parse, settled
+from rondel.plan import ORDER, PRESETS, check, parse, settled
 from rondel.plan.pieces import ALIASES
 from rondel.plan.resources import resources_for
 
@@ -19,7 +19,7 @@ PLANS = [
 ]
 RESOURCES = ["actor:cpu=1 learner:cpu=4,gpu=1", "env:memory=4GiB,x-y=0.5", "update : cpu = 2"]
 WORDS = [
-    *STAGES,
+    *ORDER,
     *ALIASES,
     *PRESETS,
     *"+|*:=, .-_\n\t",

@@ -9,18 +9,18 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from rondel.errors import RondelError
-from rondel.plan import PRESETS, STAGES, Piece, Plan, parse
+from rondel.plan import ORDER, PRESETS, STAGES, Piece, Plan, parse
 from rondel.plan.pieces import AUTO
 
 ACTOR, LEARNER = STAGES[:2], STAGES[2:]
 
 
-def cuts():
+def cuts(stages=STAGES):
     """All ways to cut the ring into pieces."""
     ways = []
-    for where in product((False, True), repeat=len(STAGES) - 1):
-        pieces = [[STAGES[0]]]
-        for stage, apart in zip(STAGES[1:], where, strict=True):
+    for where in product((False, True), repeat=len(stages) - 1):
+        pieces = [[stages[0]]]
+        for stage, apart in zip(stages[1:], where, strict=True):
             pieces.append([stage]) if apart else pieces[-1].append(stage)
         ways.append([tuple(piece) for piece in pieces])
     return ways
@@ -29,11 +29,15 @@ def cuts():
 @st.composite
 def plans(draw):
     """Legal plans: each cut, with copies that divide each other."""
-    cut = draw(st.sampled_from(cuts()))
+    cut = draw(st.sampled_from(cuts() + cuts(ORDER)))
     copies = [draw(st.integers(1, 12)) for _ in cut]
     if cut[-1] == ("update",):
         copies[-1] = 1
-    assume(all(one % two == 0 or two % one == 0 for one, two in pairwise(copies)))
+    pairs = list(pairwise(copies))
+    if ("label",) in cut:  # past which memory and gradient exchange something too
+        at = cut.index(("label",))
+        pairs.append((copies[at - 1], copies[at + 1]))
+    assume(all(one % two == 0 or two % one == 0 for one, two in pairs))
     pieces = list(map(Piece, cut, copies))
     if cut[0] in (("env",), ("env", "policy")) and draw(st.booleans()):
         pieces[0] = Piece(cut[0], *draw(st.sampled_from([(AUTO, 1), (9, 2), (4, 4)])))
@@ -44,6 +48,22 @@ def test_there_are_16_cuts_and_all_are_legal():
     texts = {str(Plan(tuple(map(Piece, cut)))) for cut in cuts()}
     assert len(texts) == 16
     assert {"all", "actor | learner", "env | policy | memory | gradient | update"} <= texts
+
+
+def test_a_label_may_be_cut_off_like_any_stage():
+    texts = {str(Plan(tuple(map(Piece, cut)))) for cut in cuts(ORDER)}
+    assert len(texts) == 32
+    assert {
+        "actor+memory+label+gradient+update",
+        "actor | memory | label | gradient+update",
+    } < texts
+
+
+def test_a_label_that_is_not_named_is_with_the_gradient():
+    plan = parse("actor*4 | memory | label*2 | gradient+update")
+    assert plan.piece_of("label") == Piece(("label",), 2)
+    assert parse("actor+memory+gradient*8 | update").copies("label") == 8
+    assert parse("all").piece_of("label") == Piece(STAGES)
 
 
 @given(plans())
@@ -113,6 +133,7 @@ def test_what_is_asked_goes_before_what_the_preset_says():
         ("gorila*6", "actor*6 | memory*3 | gradient*3 | update"),
         ("gorila*2", "actor*2 | memory | gradient | update"),
         ("gorila*1", "actor | memory | gradient | update"),
+        ("qtopt*8", "actor*8 | memory | label*4 | gradient+update"),
         ("ddppo*5", "all*5"),
         ("anakin*1", "all"),
         ("a3c*16", "actor+memory+gradient*16 | update"),

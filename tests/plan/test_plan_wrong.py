@@ -6,7 +6,7 @@ from rondel.errors import RondelError
 from rondel.plan import PRESETS, STAGES, Piece, Plan, parse
 
 ACTOR, LEARNER = STAGES[:2], STAGES[2:]
-NAMES = "env, policy, memory, gradient, update, all, learner"
+NAMES = "env, policy, memory, label, gradient, update, all, learner"
 
 
 WRONG = {
@@ -169,6 +169,30 @@ update*3 apart from gradient would break norms and counters: it takes the mean o
 so there is one of it; `actor | memory*2 | gradient*2 | update` would work.
   actor | memory*2 | gradient*2 | update*3
                                         ^^""",
+    "a label in the wrong place": """
+label stands before memory, and the order is env, policy, memory, label, gradient, update; \
+`actor | memory+label | gradient+update` would work.
+  actor | label+memory | gradient+update
+          ^^^^^""",
+    "missing beside a label": """
+gradient is missing before update; `actor | memory | label*2 | gradient+update` would work.
+  actor | memory | label*2 | update
+                             ^^^^^^""",
+    "labels that do not divide": """
+label*3 can't be dealt out evenly to gradient*2: one number must divide the other; \
+gradient or gradient*3 would work.
+  actor | memory | label*3 | gradient*2 | update
+                                     ^^""",
+    "feedback past a label that does not divide": """
+memory*3 can't be dealt out evenly to gradient*2: one number must divide the other; \
+gradient or gradient*3 would work.
+  actor | memory*3 | label | gradient*2 | update
+                                     ^^""",
+    "a range of labels": """
+How many copies of label there are is a number; a range is of pieces that only act: \
+`actor*4..16 | learner` would work.
+  actor | memory | label*auto | gradient+update
+                        ^^^^^""",
     "a preset that can't be scaled": """
 anakin has one copy of each piece, so it is unclear what to copy; write it out: `all`, with your \
 copies.

@@ -13,7 +13,8 @@ from marks import few_of
 from rondel.execution.backends import inline
 from rondel.execution.traced import TracedLanes
 from rondel.plan import parse
-from rondel.run.explain import Explanation, Handover
+from rondel.run.explain import Explanation
+from rondel.run.handovers import Handover
 from rondel.run.setup import bytes_of
 
 # CartPole observes 4 numbers and has 2 actions, so with 8 hidden units a network is
@@ -160,6 +161,7 @@ def test_a_free_round_of_one_copy_hands_over_its_own_part() -> None:
 RESULTS = {
     "produce": ("items", "summary", "outcome"),
     "draw": ("batch",),
+    "label": ("labelled",),
     "gradient": ("feedback", "contribution"),
     "learning": ("variables",),
     "acting": ("weights",),

@@ -14,6 +14,7 @@ TABLE = {
     "ddpg": "rondel.algorithms.ddpg",
     "td3": "rondel.algorithms.td3",
     "sac": "rondel.algorithms.sac",
+    "qtopt": "rondel.algorithms.qtopt",
     "apex-ddpg": "rondel.algorithms.apex_ddpg",
     "c51": "rondel.algorithms.c51",
     "qrdqn": "rondel.algorithms.qrdqn",

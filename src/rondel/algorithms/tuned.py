@@ -3,9 +3,9 @@
 `rondel train` starts from these and prints them. Besides fields of the algorithm's `Config` a row
 may set the run's own: lanes, block, normalise_observations, scale_rewards. How well they do is in
 benchmarks/learning and benchmarks/games; those of LunarLander-v3, HalfCheetah-v5, Pong-v5,
-Breakout-MinAtar and of ars are others' settings. Those of rainbow, apex, gorila, r2d2, r2d3, of sac
-for HalfCheetah-v5, of ars but for CartPole-v1 and of alphazero for ConnectFour-v0 have not been run
-to their ends yet.
+Breakout-MinAtar and of ars are others' settings. Those of rainbow, apex, gorila, r2d2, r2d3, qtopt,
+of sac for HalfCheetah-v5, of ars but for CartPole-v1 and of alphazero for ConnectFour-v0 have not
+been run to their ends yet.
 """
 
 from __future__ import annotations
@@ -117,6 +117,14 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
             "hidden": (64, 64),
         },
         "HalfCheetah-v5": {"lanes": 4, "rollout": 1, "warmup": 5_000},
+    },
+    "qtopt": {
+        "Pendulum-v1": {
+            "updates_per_step": 0.5,
+            "batch": 64,
+            "discount": 0.98,
+            "hidden": (64, 64),
+        },
     },
     "apex-ddpg": {
         "Pendulum-v1": {"rollout": 1, "batch": 128, "discount": 0.98, "hidden": (64, 64)},

@@ -68,10 +68,20 @@ def with_observation_normalisation(
         new = jax.tree.map(lambda x: x[algorithm.overlap : -1], tr.obs)
         return items, (summary, statistics.moments_of(new, tr.valid[algorithm.overlap :]))
 
+    def seen_batch(moments: Moments, batch: Tree) -> Tree:
+        names = _observations_of(batch)
+        return batch._replace(**{name: see(moments, getattr(batch, name)) for name in names})
+
     def gradient(variables: Tree, batch: Tree, key: Array) -> Tree:
         inner, moments = variables
-        seen = {name: see(moments, getattr(batch, name)) for name in _observations_of(batch)}
-        return algorithm.gradient(inner, batch._replace(**seen), key)
+        return algorithm.gradient(inner, seen_batch(moments, batch), key)
+
+    def label(variables: Tree, batch: Tree, keys: Array) -> Tree:
+        inner, moments = variables
+        assert algorithm.label is not None
+        made = algorithm.label(inner, seen_batch(moments, batch), keys)
+        # as they were: they are normalised for the gradient
+        return made._replace(**{name: getattr(batch, name) for name in _observations_of(made)})
 
     return algorithm._replace(
         init=init,
@@ -79,6 +89,7 @@ def with_observation_normalisation(
         learning=lambda state: (algorithm.learning(state.inner), state.acted),
         absorb=absorb,
         gradient=gradient,
+        label=algorithm.label and label,
         update=lambda state, grads: state._replace(inner=algorithm.update(state.inner, grads)),
         act=act,
         prepare=prepare,

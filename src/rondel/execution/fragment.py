@@ -19,17 +19,18 @@ import numpy as np
 from rondel.errors import RondelError
 from rondel.execution import experience, fused, learning
 from rondel.execution.blackbox import Recorder
+from rondel.execution.driven import Driven, Half
 from rondel.execution.episodes import Recent
 from rondel.execution.experience import Lanes, Row
 from rondel.execution.hosted import Direct, HostedLanes, Link
-from rondel.execution.layout import WHOLE, Group, Share, groups, phases
+from rondel.execution.layout import WHOLE, Share, groups, phases
 from rondel.execution.learning import Contribution
-from rondel.execution.meter import PYTHON, SIMULATOR, STEPS, TRANSPORT, Metered, ready
-from rondel.execution.parts import copied, joined, stack, taken
+from rondel.execution.meter import Metered, ready
+from rondel.execution.parts import joined, taken
 from rondel.execution.room import refuse_too_much
 from rondel.execution.task import Task, keeps_state, with_keys, without_keys
 from rondel.plan import Plan
-from rondel.types import Env, Step, Tree
+from rondel.types import Env, Tree
 
 # How many results a request has, where it is more than one: each can go another way.
 RESULTS = {"produce": 3, "gradient": 2, "keep": 2}
@@ -42,6 +43,7 @@ class Fragment(Metered):
         self.task, self.plan = task, plan
         self.stages = plan.pieces[piece].stages
         self.copy, self.copies = copy, plan.pieces[piece].copies
+        self.labels = bool(task.algorithm.label) and plan.piece_of("label") == plan.pieces[piece]
         self.seed = np.uint32(task.seed)
         self.part = (copy, self.copies)
         self.learner: Tree = ()
@@ -53,6 +55,7 @@ class Fragment(Metered):
         self._hosted: HostedLanes | None = None
         self._made: deque[Tree] = deque()  # items that wait for `add`
         self._ticket: Tree = ()
+        self._known: Tree = ()  # what labels of this round need to know of the learner
         self._contribution: Contribution | None = None
         self._jit()
         try:
@@ -73,6 +76,7 @@ class Fragment(Metered):
         self._add = jax.jit(partial(learning.add, task, part=part), donate_argnums=1)
         self._draw = jax.jit(partial(learning.draw, task, part=part))
         self._rank = jax.jit(algorithm.memory.rank, donate_argnums=0)
+        self._label = jax.jit(partial(learning.label, task, part=part))
         self._gradient = jax.jit(partial(learning.gradient, task, part=part))
         self._together = jax.jit(learning.together)
         self._learn = jax.jit(partial(learning.learn, task), donate_argnums=2)
@@ -117,16 +121,13 @@ class Fragment(Metered):
     def begin(self, again: int = 0) -> None:
         """Begin an episode in every lane, others for each number `again`."""
         if self.links:
-            self._reset(again)
+            self.step = self._driven().reset(again)
         else:
             self._free_lanes()
             self.env, self.step = self._first_step(self.seed, self.lane, again)
 
-    def _reset(self, again: int) -> None:
-        for phase in self.phases:
-            for group in phase:
-                self.links[group.env].reset(group.first_lane, again)
-        self.step = joined([self._take(phase) for phase in self.phases])
+    def _driven(self) -> Driven:
+        return Driven(self.links, self.phases, self._hosted is not None, self.meter)
 
     def produce(self, weights: Tree, round: int) -> tuple[Tree, Tree, Tree]:
         """A round's experience with these weights: (items, summary, outcome)."""
@@ -144,11 +145,13 @@ class Fragment(Metered):
     def _produce_by_links(self, weights: Tree, round: int) -> tuple[Tree, Tree, Tree]:
         """While the environments of one phase step, the policy acts for the other."""
         weights = jax.device_put(weights)  # once, not in every step
+        driven = self._driven()
         if self.task.algorithm.fresh:
-            self._reset(round)
+            self.step = driven.reset(round)
         own = self._begin(self.seed, weights, round, self.lane)
         keys = self._keys(self.seed, round, self.lane)
-        halves = [_Half(phase, self, own, keys) for phase in self.phases]
+        begun = (self.lanes.carry, own, self.step)
+        halves = [Half(driven, phase, self._act, self.lane, keys, begun) for phase in self.phases]
         for t in range(self.task.algorithm.rollout):
             for half in halves:
                 half.act(weights, t)
@@ -158,21 +161,6 @@ class Fragment(Metered):
         items, summary, tail = self._finish(weights, self.lanes.tail, rows, step, self.lane)
         self.step, self.lanes = step, Lanes(joined([half.carry for half in halves]), tail)
         return items, summary, jax.tree.map(np.transpose, outcome)
-
-    def _ask(self, phase: tuple[Group, ...], action: np.ndarray) -> None:
-        base = phase[0].first_lane
-        for group in phase:
-            here = group.first_lane - base
-            self.links[group.env].step(group.first_lane, action[here : here + group.lanes])
-        self.meter.mark("env", SIMULATOR if self._hosted else TRANSPORT)
-
-    def _take(self, phase: tuple[Group, ...]) -> Step:
-        steps = [self.links[group.env].take(group.first_lane) for group in phase]
-        self.meter.mark("env", PYTHON if self._hosted else STEPS)
-        step = copied(steps[0]) if len(steps) == 1 else joined(steps)
-        if not self._hosted:
-            self.meter.mark("env", TRANSPORT, sum(x.nbytes for x in jax.tree.leaves(step.obs)))
-        return step
 
     def _refuse_non_finite(self, rows: Row) -> None:
         """Name an environment that gives NaN: in a loss it would pass for the learner's."""
@@ -201,13 +189,24 @@ class Fragment(Metered):
         """What the learner found about the batch drawn last."""
         self.memory = ready(self._rank(self.memory, self._ticket, taken(share, feedback)))
 
-    # gradient
+    # label and gradient
+
+    def know(self, variables: Tree) -> None:
+        """What labels need to know of a learner elsewhere, until it is said anew."""
+        self._known = variables
+
+    def label(self, round: int, j: int, share: Share = WHOLE, *batches: Tree) -> Tree:
+        """The j-th batch, with its labels if it is here that it gets them."""
+        batch = taken(share, batches) if batches else self.draw(round, j)
+        if not self.labels:
+            return batch
+        return self._label(self.seed, self._known, batch, round, j)
 
     def gradient(
         self, round: int, j: int, variables: Tree = None, share: Share = WHOLE, *batches: Tree
     ) -> tuple[Tree, Contribution | None]:
         """(feedback, contribution) of the j-th batch; what is not handed over is made here."""
-        batch = taken(share, batches) if batches else self.draw(round, j)
+        batch = self.label(round, j, share, *batches)
         variables = self.learning() if variables is None else variables
         feedback, contribution = self._gradient(self.seed, variables, batch, round, j)
         if "memory" in self.stages:
@@ -222,6 +221,8 @@ class Fragment(Metered):
     def absorb(self, *summaries: Tree) -> None:
         """What the round's lanes report to the learner."""
         self.learner = ready(self._absorb(self.learner, joined(summaries)))
+        if self.labels:
+            self.know(self.learning())
 
     def update(self, *contributions: Contribution) -> dict[str, Any]:
         """One step of the optimiser, by the mean of all copies' gradients -> its metrics."""
@@ -230,7 +231,7 @@ class Fragment(Metered):
         return metrics
 
     def learning(self) -> Tree:
-        """What a gradient needs to know of the learner."""
+        """What a gradient or a label needs to know of the learner."""
         return self._learning(self.learner)
 
     def acting(self) -> Tree:
@@ -264,7 +265,7 @@ class Fragment(Metered):
         if "policy" in self.stages:
             parts |= {"lanes": self.lanes, "step": self.step, "made": tuple(self._made)}
         if "policy" in self.stages and keeps_state(self.task.env) and (not names or "env" in names):
-            parts["env"] = self._driven() if self.links else self.env
+            parts["env"] = self._driven().states() if self.links else self.env
         if "memory" in self.stages:
             parts["memory"] = self.memory
         return {k: without_keys(v) for k, v in parts.items() if not names or k in names}
@@ -274,7 +275,7 @@ class Fragment(Metered):
         made = parts.pop("made", ())
         self._made = deque(made if "memory" in self.stages else ())
         if self.links and "env" in parts:
-            self._set_driven(parts.pop("env"))
+            self._driven().set_states(parts.pop("env"))
         for name, tree in parts.items():
             setattr(self, name, with_keys(getattr(self, name), jax.tree.map(jnp.array, tree)))
 
@@ -294,24 +295,6 @@ class Fragment(Metered):
         self.restore(parts)
         if "policy" in self.stages and not keeps_state(self.task.env):
             self._forget_tail()
-
-    def _driven(self) -> Tree:
-        """The states of environments elsewhere, lane by lane."""
-        groups = [group for phase in self.phases for group in phase]
-        for group in groups:
-            self.links[group.env].ask("state", group.first_lane, None)
-        return joined([self.links[group.env].take(group.first_lane) for group in groups])
-
-    def _set_driven(self, states: Tree) -> None:
-        """Put environments elsewhere back to what `_driven` once gave."""
-        groups = [group for phase in self.phases for group in phase]
-        first = groups[0].first_lane
-        for group in groups:
-            here = slice(group.first_lane - first, group.first_lane - first + group.lanes)
-            mine = jax.tree.map(lambda x, here=here: np.asarray(x)[here], states)
-            self.links[group.env].ask("set_state", group.first_lane, mine)
-        for group in groups:
-            self.links[group.env].take(group.first_lane)
 
     def record(self, recorder: Recorder) -> None:
         """Write down what the environments here do, before they do it."""
@@ -338,50 +321,3 @@ class Fragment(Metered):
         env, state, self.env = self.task.env, self.env, ()
         if isinstance(env, Env) and env.close is not None and state:
             env.close(state)
-
-
-class _Half:
-    """A phase of a round: some lanes, and what they have been through so far."""
-
-    def __init__(self, phase: tuple[Group, ...], fragment: Fragment, own: Tree, keys: Any) -> None:
-        self.phase, self.fragment = phase, fragment
-        begin = phase[0].first_lane - int(fragment.lane[0])
-        here = slice(begin, begin + sum(group.lanes for group in phase))
-        whole = here == slice(0, len(fragment.lane))
-        self.lane = jax.device_put(fragment.lane[here])
-        self.keys = keys if whole else keys[:, here]
-        self.carry, self.own, step = (
-            tree if whole else jax.tree.map(lambda x: x[here], tree)
-            for tree in (fragment.lanes.carry, own, fragment.step)
-        )
-        self.steps: list[Step] = [step]
-        self.acts: list[Tree] = []  # (action, extras, carry before acting) after each step
-
-    def act(self, weights: Tree, t: int) -> None:
-        """Take the answer to the last action, if there was one, and ask for a step by the next."""
-        self.see()
-        step = self.steps[-1]
-        action, after, extras, carry = self.fragment._act(
-            weights, self.carry, step.obs, step.first, self.keys, t, self.lane, self.own
-        )
-        chosen = np.asarray(action)
-        self.fragment.meter.ran("policy", "act")
-        self.fragment._ask(self.phase, chosen)
-        self.acts.append((action, extras, carry))
-        self.carry = after
-
-    def see(self) -> None:
-        """Take the answer to what was asked for."""
-        if len(self.acts) == len(self.steps):
-            self.steps.append(self.fragment._take(self.phase))
-
-    def finish(self) -> tuple[Row, experience.Outcome]:
-        """The round's rows and outcome [T, b]."""
-        self.see()
-        steps = stack(self.steps)
-        before, after = (jax.tree.map(lambda x, at=at: x[at], steps) for at in _AROUND)
-        action, extras, carry = stack(self.acts)
-        return experience.row_of(before, action, extras, carry, after), experience.outcome_of(after)
-
-
-_AROUND = (slice(None, -1), slice(1, None))  # of T + 1 steps: before and after each action

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from rondel.execution.backend import Promise
 from rondel.execution.ring import Made, Ring
-from rondel.execution.round import Report, add, finish, gather, learn, produce_part
+from rondel.execution.round import Report, add, finish, gather, labels_know, learn, produce_part
 from rondel.plan.lag import may_learn, may_learn_beside, may_start
 
 _DEPTH = 2  # flights of a copy: one under way, and one that begins when it lands
@@ -127,8 +127,10 @@ class Free:
         self.learned[flight.copy] += 1
         copy.call("add", round)
         ring.update[0].call("absorb", *flight.made.summary)
-        metrics = []
+        metrics, known = [], labels_know(ring)
         for j in range(recipe.draws if round >= recipe.warmup_rounds else 0):
+            if known is not None:  # each time, since its state may be kept in between
+                copy.call("know", known)
             _, contribution = copy.call("gradient", round, j, ring.update[0].call("learning"))
             yield contribution
             metrics.append(ring.update[0].call("update", contribution))

@@ -1,4 +1,4 @@
-"""The stages memory, gradient and update: from a round's items to new parameters."""
+"""The stages memory, label, gradient and update: from a round's items to new parameters."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from rondel.execution.keys import key_of, per_copy
+from rondel.execution.keys import key_of, per_copy, per_lane
 from rondel.execution.seeds import Purpose
-from rondel.execution.task import Task, boundary
+from rondel.execution.task import Task, blocked, boundary
 from rondel.types import Array, Tree
 
 Part: TypeAlias = tuple[Any, int]  # which of how many copies
 WHOLE: Part = (0, 1)
+ROWS = 16  # of a batch, that are labelled at a time; all of them where that doesn't divide them
 
 
 class Contribution(NamedTuple):
@@ -50,6 +51,29 @@ def draw(
     """The j-th batch of a round, or a shard's part of it, and the ticket that `rank` wants back."""
     key = per_copy(key_of(seed, Purpose.DRAW, round, j), *part)
     return task.algorithm.memory.draw(memory, key, j)
+
+
+def label(
+    task: Task,
+    seed: Array,
+    variables: Tree,
+    batch: Tree,
+    round: Array,
+    j: Array,
+    part: Part = WHOLE,
+) -> Tree:
+    """A batch, or a part of it, with its labels; as it is where the algorithm has no such stage.
+
+    A row's key says which of the whole batch it is, and rows are labelled in blocks, as lanes act:
+    so its label does not depend on how a batch is split.
+    """
+    give = task.algorithm.label
+    if give is None:
+        return batch
+    rows = jax.tree.leaves(batch)[0].shape[0]
+    keys = per_lane(key_of(seed, Purpose.LABEL, round, j), part[0] * rows + jnp.arange(rows))
+    size = ROWS if rows % ROWS == 0 else rows
+    return boundary(blocked(give, size)(variables, batch, keys))
 
 
 def gradient(
@@ -108,20 +132,23 @@ def learn(
     `exchange` gives the contributions of all copies, in their order, for one's own.
     """
     algorithm = task.algorithm
+    known = boundary(algorithm.learning(state)) if algorithm.label else ()
 
     def one(j: Array, loop: Tree) -> Tree:
         state, memory, sums = loop
         batch, ticket = draw(task, seed, memory, round, j, part)
-        variables = algorithm.learning(state)
-        made = gradient(task, seed, variables, boundary(batch), round, j, part)
+        batch = label(task, seed, known, boundary(batch), round, j, part)
+        made = gradient(task, seed, algorithm.learning(state), batch, round, j, part)
         feedback, contribution = boundary(made)
         memory = algorithm.memory.rank(memory, ticket, feedback)
         grads, metrics = together(exchange(contribution))
         return algorithm.update(state, grads), memory, jax.tree.map(jnp.add, sums, metrics)
 
     def metrics_of(state: Tree, memory: Tree) -> dict[str, Array]:
-        batch, _ = draw(task, seed, memory, round, jnp.int32(0))
-        made = gradient(task, seed, algorithm.learning(state), batch, round, jnp.int32(0))
+        zero, variables = jnp.int32(0), algorithm.learning(state)
+        batch, _ = draw(task, seed, memory, round, zero)
+        batch = label(task, seed, variables, batch, round, zero)
+        made = gradient(task, seed, variables, batch, round, zero)
         return made[1].metrics
 
     like = jax.eval_shape(metrics_of, state, memory)

@@ -28,6 +28,7 @@ _STAGES = {
     **dict.fromkeys(("begin", "reset", "step"), "env"),
     **dict.fromkeys(("add", "draw", "rank"), "memory"),
     **dict.fromkeys(("absorb", "update", "learning", "acting"), "update"),
+    **dict.fromkeys(("know", "label"), "label"),
     **{"gradient": "gradient", "learn": "learner", "advance": "all"},
 }
 _OTHER = "keeping"  # snapshots and the like

@@ -1,4 +1,4 @@
-"""The ring of a run: its five stages, wherever they are, and all that it is."""
+"""The ring of a run: its stages, wherever they are, and all that it is."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rondel.execution.layout import Share
 from rondel.execution.meter import Glance, Told
 from rondel.execution.parts import joined, taken
 from rondel.execution.task import Task, keeps_state, without_keys
-from rondel.plan import STAGES, Plan, parse
+from rondel.plan import ORDER, Plan, parse
 from rondel.types import Env, Tree
 
 WHOLE = parse("all")
@@ -33,7 +33,7 @@ class Made(NamedTuple):
 
 
 class Ring:
-    """Five stages, each in the copies of one of the plan's pieces."""
+    """All stages, each in the copies of one of the plan's pieces."""
 
     def __init__(self, task: Task, plan: Plan = WHOLE, backend: Backend | None = None) -> None:
         self.task, self.plan = task, plan
@@ -46,8 +46,8 @@ class Ring:
         self._means = jax.jit(episodes.means)
         try:
             self.copies = copies = self.backend.launch(task, plan)  # of each piece
-            self.env, self.policy, self.memory, self.gradient, self.update = (
-                copies[plan.pieces.index(plan.piece_of(stage))] for stage in STAGES
+            self.env, self.policy, self.memory, self.label, self.gradient, self.update = (
+                copies[plan.pieces.index(plan.piece_of(stage))] for stage in ORDER
             )
             least = plan.piece_of("policy").least
             self.crew = Crew(task, self.policy, least, cast(Roomy, self.backend)) if least else None

@@ -56,7 +56,7 @@ def add(ring: Ring, made: Made, round: int) -> None:
 
 
 def learn(ring: Ring, made: Made, round: int) -> list[Promise]:
-    """Absorb, then draw, gradient, update K times, then new weights -> promised metrics."""
+    """Absorb, then draw, label, gradient, update K times, then new weights -> promised metrics."""
     memory, gradient, update = ring.memory, ring.gradient, ring.update
     for copy in update:
         copy.call("absorb", *made.summary)
@@ -64,20 +64,28 @@ def learn(ring: Ring, made: Made, round: int) -> list[Promise]:
     if memory is gradient is update and len(update) == 1:
         metrics.append(update[0].call("learn", round))
     elif round >= ring.task.algorithm.memory.warmup_rounds:
+        if (known := labels_know(ring)) is not None:
+            for copy in ring.label:
+                copy.call("know", known)
         for j in range(ring.task.algorithm.memory.draws):
             metrics.append(learn_once(ring, round, j))
     ring.weights = update[0].call("acting")
     return metrics
 
 
+def labels_know(ring: Ring) -> Promise:
+    """What the labels of a round need of the learner: None where they are with it, or are none."""
+    apart = ring.label is not ring.update and ring.task.algorithm.label is not None
+    return ring.update[0].call("learning") if apart else None
+
+
 def learn_once(ring: Ring, round: int, j: int) -> Promise:
-    """One draw, gradient and update -> promised metrics."""
+    """One draw, label, gradient and update -> promised metrics."""
     memory, gradient, update = ring.memory, ring.gradient, ring.update
-    batches = [] if memory is gradient else [copy.call("draw", round, j) for copy in memory]
     variables = None if gradient is update else update[0].call("learning")
     made = [
         copy.call("gradient", round, j, variables, *batch)
-        for copy, batch in zip(gradient, _routed(batches, memory, gradient), strict=True)
+        for copy, batch in zip(gradient, draw(ring, round, j), strict=True)
     ]
     feedback, contributions = map(list, zip(*made, strict=True))
     if memory is not gradient:
@@ -86,6 +94,19 @@ def learn_once(ring: Ring, round: int, j: int) -> Promise:
     alone = gradient is update and len(update) == 1
     promised = [copy.call("update", *([] if alone else contributions)) for copy in update]
     return promised[0]
+
+
+def draw(ring: Ring, round: int, j: int) -> list[list[Any]]:
+    """Draw, and label on the way -> the arguments with which each gradient copy gets its share."""
+    memory, label = ring.memory, ring.label
+    made = [] if memory is label else [copy.call("draw", round, j) for copy in memory]
+    if label is ring.gradient:
+        return _routed(made, memory, label)
+    made = [
+        copy.call("label", round, j, *batch)
+        for copy, batch in zip(label, _routed(made, memory, label), strict=True)
+    ]
+    return _routed(made, label, ring.gradient)
 
 
 def _routed(made: list[Promise], makers: list[Copy], takers: list[Copy]) -> list[list[Any]]:

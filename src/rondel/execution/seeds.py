@@ -18,6 +18,7 @@ class Purpose(IntEnum):
     DRAW = 5
     GRADIENT = 6
     EVALUATE = 7
+    LABEL = 8
 
 
 def lane_seeds(

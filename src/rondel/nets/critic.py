@@ -32,7 +32,10 @@ def policy(torso: Network, width: int, outputs: int, hidden: Sequence[int]) -> N
 
 
 def critic(torso: Network, width: int, actions: int, hidden: Sequence[int]) -> Network:
-    """From (obs, action) to what the action is worth, [...]: it joins the torso's features."""
+    """From (obs, action) to what the action is worth, [...]: it joins the torso's features.
+
+    For what is seen once k actions can be tried: [..., k, actions], which gives [..., k].
+    """
 
     def init(key: Array) -> Tree:
         k_torso, k_q = jax.random.split(key)
@@ -41,7 +44,10 @@ def critic(torso: Network, width: int, actions: int, hidden: Sequence[int]) -> N
 
     def apply(params: Tree, obs_and_action: tuple[Tree, Array]) -> Array:
         obs, action = obs_and_action
-        seen = jnp.concatenate([torso.apply(params["torso"], obs), action], -1)
+        seen = torso.apply(params["torso"], obs)
+        if action.ndim > seen.ndim:
+            seen = jnp.broadcast_to(seen[..., None, :], (*action.shape[:-1], width))
+        seen = jnp.concatenate([seen, action], -1)
         return _rectified(params["q"], seen)[..., 0]
 
     return Network(init, apply)

@@ -8,9 +8,9 @@ Parsed, checked and printed here, as plain values; what carries the pieces out i
 """
 
 from rondel.plan.fit import check, settled
-from rondel.plan.pieces import STAGES, Piece
+from rondel.plan.pieces import ORDER, STAGES, Piece
 from rondel.plan.plan import Plan
 from rondel.plan.presets import PRESETS
 from rondel.plan.text import parse
 
-__all__ = ["PRESETS", "STAGES", "Piece", "Plan", "check", "parse", "settled"]
+__all__ = ["ORDER", "PRESETS", "STAGES", "Piece", "Plan", "check", "parse", "settled"]

@@ -20,16 +20,19 @@ def check(
     block: int,
     max_lag: int | None,
     algorithm: str = "this algorithm",
+    labels: bool = True,
 ) -> None:
     """Refuse a plan that can't run, with a sentence of what would work.
 
     `max_lag` is the algorithm's: how many rounds old the weights may be that acted; None: any.
+    `labels` says whether it has the stage `label`.
     """
     shares = (_lanes_fault(plan, index, lanes, block) for index in range(len(plan.pieces)))
     faults = [
         next(filter(None, shares), None),
         _lag_fault(plan.lag, max_lag, algorithm),
         _free_fault(plan, max_lag, algorithm) if plan.free else None,
+        None if labels else _label_fault(plan, algorithm),
     ]
     found = [fault for fault in faults if fault]
     if found:
@@ -140,6 +143,21 @@ def _lag_fault(lag: int, max_lag: int | None, algorithm: str) -> Fault | None:
         f"{why}, so its weights may be at most {counted(max_lag, 'round')} old, and the plan's lag "
         f"is {lag}; --lag {max_lag}, or an algorithm that corrects for it, would work."
     )
+
+
+def _label_fault(plan: Plan, algorithm: str) -> Fault | None:
+    """A copy of a stage that does nothing would only cost time."""
+    piece = plan.piece_of("label")
+    if "label" not in piece.stages:
+        return None
+    rest = [
+        each._replace(stages=tuple(stage for stage in each.stages if stage != "label"))
+        for each in plan.pieces
+    ]
+    rest = [each for each in rest if each.stages]
+    work = "`all`" if first_fault(rest) else f"`{write(rest).text}`"
+    wrong = f"{algorithm} has no stage `label`: it makes its targets with its gradients"
+    return Fault(f"{wrong}; {work} would work.", plan.pieces.index(piece))
 
 
 def _free_fault(plan: Plan, max_lag: int | None, algorithm: str) -> Fault | None:

@@ -8,7 +8,13 @@ from typing import NamedTuple
 from rondel.plan.pointing import Place
 
 STAGES = ("env", "policy", "memory", "gradient", "update")
-"""In the order of the ring; update's weights go round to policy."""
+"""Those that every plan names, in the order of the ring; update's weights go round to policy."""
+
+OPTIONAL = {"label": "gradient"}
+"""Stages that only some algorithms have; where a plan does not name one, it is part of another."""
+
+ORDER = ("env", "policy", "memory", "label", "gradient", "update")
+"""All stages, in the order of the ring."""
 
 ALIASES = {"all": STAGES, "learner": STAGES[2:], "actor": STAGES[:2]}
 """Names for the usual pieces, the longest first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rondel.errors import RondelError
-from rondel.plan.pieces import STAGES, Piece, write
+from rondel.plan.pieces import OPTIONAL, ORDER, Piece, write
 from rondel.plan.pointing import close_to
 from rondel.plan.rules import first_fault, is_whole, refuse
 
@@ -49,12 +49,14 @@ class Plan:
         return any(piece.least is not None for piece in self.pieces)
 
     def piece_of(self, stage: str) -> Piece:
-        """The piece that holds a stage."""
+        """The piece that holds a stage, or does its work where the plan does not name it."""
         for piece in self.pieces:
             if stage in piece.stages:
                 return piece
-        near = close_to(stage, STAGES)
-        hint = f"did you mean {near}?" if near else f"there are {', '.join(STAGES)}."
+        if stage in OPTIONAL:
+            return self.piece_of(OPTIONAL[stage])
+        near = close_to(stage, ORDER)
+        hint = f"did you mean {near}?" if near else f"there are {', '.join(ORDER)}."
         raise RondelError(f"There is no stage named {stage!r}; {hint}")
 
     def copies(self, stage: str) -> int:

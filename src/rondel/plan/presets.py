@@ -46,6 +46,12 @@ PRESETS = {
     "gorila": Preset(
         "actor*4 | memory*2 | gradient*2 | update", 2, True, "Gorila (Nair et al., 2015)"
     ),
+    "qtopt": Preset(
+        "actor*4 | memory | label*2 | gradient+update",
+        2,
+        True,
+        "QT-Opt (Kalashnikov et al., 2018)",
+    ),
     "a3c": Preset("actor+memory+gradient*4 | update", 1, True, "A3C (Mnih et al., 2016)"),
     "ddppo": Preset("all*2", 0, False, "DD-PPO (Wijmans et al., 2020)"),
     "anakin": Preset("all", 0, False, "Podracer's Anakin (Hessel et al., 2021)"),

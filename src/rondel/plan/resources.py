@@ -13,7 +13,7 @@ import re
 from collections import deque
 from contextlib import suppress
 
-from rondel.plan.pieces import ALIASES, STAGES
+from rondel.plan.pieces import ALIASES
 from rondel.plan.plan import Plan
 from rondel.plan.pointing import Token, close_to, listed, one_line, pointed
 
@@ -73,11 +73,12 @@ def _piece(plan: Plan, text: str, word: Token) -> int:
         if set(stages) <= set(piece.stages):
             return i
     names = [piece.name for piece in plan.pieces]
-    if set(stages) <= set(STAGES):
+    there = [stage for piece in plan.pieces for stage in piece.stages]
+    if set(stages) <= set(there):
         parts = [piece.name for piece in plan.pieces if set(stages) & set(piece.stages)]
         wrong = f"{word.text} is no one piece of `{plan}`"
         raise pointed(f"{wrong}; it is in {listed(parts, 'and')}.", text, word.place)
-    near = close_to(word.text, [*names, *STAGES, *ALIASES])
+    near = close_to(word.text, [*names, *there, *ALIASES])
     hint = f"did you mean {near}?" if near else f"there are {listed(names, 'and')}."
     raise pointed(f"`{plan}` has no piece named {word.text!r}; {hint}", text, word.place)
 

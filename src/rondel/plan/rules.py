@@ -1,7 +1,8 @@
 """What makes a plan legal, whoever wrote it: six rules, and for each a sentence.
 
-Every one of the 16 ways to cut the ring is legal; the rules are about stages that are unknown,
-missing, doubled or out of order, and about numbers of copies.
+Every one of the 16 ways to cut the ring is legal, and so are the cuts around `label`, which a plan
+may name or not; the rules are about stages that are unknown, missing, doubled or out of order, and
+about numbers of copies.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from itertools import groupby, pairwise
 from typing import NamedTuple
 
 from rondel.errors import RondelError
-from rondel.plan.pieces import ALIASES, STAGES, Piece, Written, write
+from rondel.plan.pieces import ALIASES, ORDER, STAGES, Piece, Written, write
 from rondel.plan.pointing import Place, close_to, listed, nearest, pointed
 from rondel.plan.presets import PRESETS
 
@@ -50,7 +51,7 @@ def _known(pieces: Sequence[Piece]) -> Fault | None:
     alone = [len(piece.stages) for piece in pieces] == [1]
     for i, piece in enumerate(pieces):
         for j, stage in enumerate(piece.stages):
-            if stage not in STAGES:
+            if stage not in ORDER:
                 return Fault(_unknown(stage, alone), i, j)
     return None
 
@@ -62,28 +63,34 @@ def _unknown(name: str, alone: bool) -> str:
     if name in PRESETS:
         return f"{name} is a plan of its own and stands alone: it is `{PRESETS[name].text}`."
     what = "no stage and no plan" if alone else "no stage"
-    names = [*STAGES, *ALIASES, *(PRESETS if alone else ())]
+    names = [*ORDER, *ALIASES, *(PRESETS if alone else ())]
     near = close_to(name, names)
     hint = f"did you mean {near}?" if near else f"there are {listed(names, 'and')}."
     return f"There is {what} named {name!r}; {hint}"
 
 
+def _wanted(pieces: Sequence[Piece]) -> tuple[str, ...]:
+    """The stages that there must be, in order: those of every plan, and what else is named."""
+    named = {stage for piece in pieces for stage in piece.stages}
+    return tuple(stage for stage in ORDER if stage in STAGES or stage in named)
+
+
 def _in_order(pieces: Sequence[Piece]) -> Fault | None:
     flat = [(i, j, stage) for i, piece in enumerate(pieces) for j, stage in enumerate(piece.stages)]
-    there = [stage for _, _, stage in flat]
+    there, wanted = [stage for _, _, stage in flat], _wanted(pieces)
     for at, (i, j, stage) in enumerate(flat):
         if stage in there[:at]:
             wrong = f"{stage} is here a second time, and each stage has one place"
             return Fault(f"{wrong}{_meant(pieces)}", i, j)
-        due = STAGES[at]
+        due = wanted[at]
         if stage != due and due in there:
-            wrong = f"{stage} stands before {due}, and the order is {', '.join(STAGES)}"
+            wrong = f"{stage} stands before {due}, and the order is {', '.join(wanted)}"
             return Fault(f"{wrong}{_meant(pieces)}", i, j)
         if stage != due:
-            lost = [name for name in STAGES[at : STAGES.index(stage)] if name not in there]
+            lost = [name for name in wanted[at : wanted.index(stage)] if name not in there]
             return Fault(f"{_missing(lost)} before {stage}{_meant(pieces)}", i, j)
-    if len(flat) < len(STAGES):
-        wrong = f"{_missing(STAGES[len(flat) :])} at the end"
+    if len(flat) < len(wanted):
+        wrong = f"{_missing(wanted[len(flat) :])} at the end"
         return Fault(f"{wrong}{_meant(pieces)}", len(pieces))
     return None
 
@@ -100,10 +107,11 @@ def _meant(pieces: Sequence[Piece]) -> str:
             first.setdefault(stage, i)
     # A missing stage joins the one behind it; those missing at the end are a piece of their own.
     home, homes = len(pieces), {}
-    for stage in reversed(STAGES):
+    wanted = _wanted(pieces)
+    for stage in reversed(wanted):
         home = homes[stage] = first.get(stage, home)
     counts = [*pieces, Piece(())]
-    parts = [(counts[i], tuple(group)) for i, group in groupby(STAGES, homes.__getitem__)]
+    parts = [(counts[i], tuple(group)) for i, group in groupby(wanted, homes.__getitem__)]
     meant = [piece._replace(stages=stages) for piece, stages in parts]
     return "." if first_fault(meant) else f"; `{write(meant).text}` would work."
 
@@ -127,9 +135,12 @@ def _ranged(pieces: Sequence[Piece]) -> Fault | None:
             wrong = f"{piece.least!r}..{piece.copies} is no range of copies"
             return Fault(f"{wrong}: from 1 or more up, as in `*4..16`, would work.", i)
         if any(stage not in ("env", "policy") for stage in piece.stages):
+            wrong = f"How many copies of {piece.name} there are changes what is learned, so it is"
+            if piece.stages == ("label",):
+                wrong = "How many copies of label there are is"
             return Fault(
-                f"How many copies of {piece.name} there are changes what is learned, so it is a "
-                "number; a range is of pieces that only act: `actor*4..16 | learner` would work.",
+                f"{wrong} a number; a range is of pieces that only act: `actor*4..16 | learner` "
+                "would work.",
                 i,
             )
     return None
@@ -156,11 +167,13 @@ def _one_update(pieces: Sequence[Piece]) -> Fault | None:
 
 def _divisible(pieces: Sequence[Piece]) -> Fault | None:
     """Or else what the copies of one piece make could not be dealt out evenly to the next."""
-    for i, (one, two) in enumerate(pairwise(pieces), start=1):
+    pairs = _exchanges(pieces)
+    for first, i in pairs:
+        one, two = pieces[first], pieces[i]
         if one.least is not None or two.least is not None:
             continue  # a number that fits is chosen when it starts
         if not _divide(one.copies, two.copies):
-            beside = [one.copies, *(piece.copies for piece in pieces[i + 1 : i + 2])]
+            beside = [pieces[a + b - i].copies for a, b in pairs if i in (a, b)]
             around = range(max(1, two.copies - 99), two.copies + 99)
             numbers = {1, one.copies, 2 * one.copies, *around}
             fits = [n for n in numbers if all(_divide(n, other) for other in beside)]
@@ -168,6 +181,12 @@ def _divisible(pieces: Sequence[Piece]) -> Fault | None:
             wrong = f"{one} can't be dealt out evenly to {two}: one number must divide the other"
             return Fault(f"{wrong}; {listed(near, 'or')} would work.", i)
     return None
+
+
+def _exchanges(pieces: Sequence[Piece]) -> list[tuple[int, int]]:
+    """The pairs of pieces that hand something over; past a label, feedback goes back to memory."""
+    past = [(i - 1, i + 1) for i, piece in enumerate(pieces) if piece.stages == ("label",)]
+    return [*pairwise(range(len(pieces))), *past]
 
 
 def _divide(one: int, two: int) -> bool:

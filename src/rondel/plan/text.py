@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 
 from rondel.errors import RondelError
-from rondel.plan.pieces import ALIASES, AUTO, STAGES, Piece, Written
+from rondel.plan.pieces import ALIASES, AUTO, ORDER, Piece, Written
 from rondel.plan.plan import Plan
 from rondel.plan.pointing import Place, Token, is_word, listed, one_line, pointed, tokens
 from rondel.plan.presets import PRESETS
@@ -90,7 +90,7 @@ def _expect_name(text: str, word: Token) -> None:
         raise pointed("Copies stand behind what is copied: `actor*4`.", text, word.place)
     if word.text in ("", "+", "|", "*"):
         where = f"before `{word.text}`" if word.text else "at the end"
-        work = f"one of {listed((*STAGES, *ALIASES), 'or')} would work"
+        work = f"one of {listed((*ORDER, *ALIASES), 'or')} would work"
         raise pointed(f"A stage is missing {where}; {work}.", text, word.place)
     if not is_word(word):
         raise _meaningless(text, word)

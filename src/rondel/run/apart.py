@@ -26,7 +26,7 @@ from rondel.execution.loop import one_round
 from rondel.execution.meter import STARTING
 from rondel.execution.ring import Ring
 from rondel.execution.task import Task, keeps_state
-from rondel.plan import parse
+from rondel.plan import ORDER, parse
 from rondel.run import checkpoint, machine
 from rondel.run.folder import PLACING, setup_from
 from rondel.run.profile import TRACE, Profile, Share, read, write
@@ -95,13 +95,14 @@ def _copy(source: Path, target: Path) -> None:
 _WHOLE = ("actor", "learner", "all")  # stages that are one program
 _log = logging.getLogger("rondel")
 _CUT = parse("actor | memory | gradient | update")
+_LABELLED = parse("actor | memory | label | gradient | update")
 _ROUNDS = 5  # that are timed, after one that compiles
 _SECONDS = 20.0  # that they may take
 
 
 def stages_apart(task: Task) -> dict[str, float]:
     """Seconds of a round in each stage."""
-    ring = Ring(task, _CUT, Inline(meshed=False))
+    ring = Ring(task, _LABELLED if task.algorithm.label else _CUT, Inline(meshed=False))
     try:
         for _ in range(task.algorithm.memory.warmup_rounds + 1):
             one_round(ring)
@@ -119,10 +120,7 @@ def stages_apart(task: Task) -> dict[str, float]:
     if actor and keeps_state(task.env):
         spent["env"] = min(_steps_alone(task), actor)
         spent["policy"] = actor - spent["env"]
-    return {name: spent[name] for name in _ORDER if name in spent}
-
-
-_ORDER = ("env", "policy", "memory", "gradient", "update")
+    return {name: spent[name] for name in ORDER if name in spent}
 
 
 def _between(before: dict[str, Any], after: dict[str, Any], call: float) -> dict[str, float]:
@@ -139,7 +137,7 @@ def _by_stage(ring: Ring) -> dict[str, tuple[float, int]]:
     _, told = ring.metered()[0][0]
     found: dict[str, tuple[float, int]] = {}
     for one in told.spent:
-        if one.kind != STARTING and one.stage in (*_ORDER, "actor"):
+        if one.kind != STARTING and one.stage in (*ORDER, "actor"):
             seconds, times = found.get(one.stage, (0.0, 0))
             found[one.stage] = seconds + one.seconds, times + one.times
     return found

@@ -21,8 +21,8 @@ _MEANS = {  # what a program holds, where stages are one
 }
 _STAGES = {
     "actor": ("env", "policy"),
-    "learner": ("memory", "gradient", "update"),
-    "all": ("env", "policy", "memory", "gradient", "update"),
+    "learner": ("memory", "label", "gradient", "update"),
+    "all": ("env", "policy", "memory", "label", "gradient", "update"),
 }
 _APART = "`rondel profile` on the run's folder measures its stages apart."
 _REMEDIES = {
@@ -30,6 +30,7 @@ _REMEDIES = {
     'and one policy can act for many environments (--plan "env*4 | policy+learner").',
     "gradient": 'More copies of it would help (--plan "actor | memory | gradient*2 | update"), '
     "or fewer passes over a round, or a smaller network.",
+    "label": 'More copies of it would help (--plan "actor | memory | label*2 | gradient+update").',
     "memory": "Shards of it would help: memory*2. Stacked frames that a Box declares (frames=4) "
     "are stored once.",
     "update": "The optimiser is what costs: a smaller network, or larger and fewer batches.",

@@ -17,39 +17,16 @@ import numpy as np
 from rondel.execution import experience, learning, mesh
 from rondel.execution.backend import drives, name_of
 from rondel.execution.keys import key_of, per_lane
-from rondel.execution.layout import groups, phases, route
-from rondel.execution.parts import taken
+from rondel.execution.layout import groups, phases
 from rondel.execution.seeds import Purpose
-from rondel.execution.task import Task, keeps_state, without_keys
+from rondel.execution.task import Task, keeps_state
 from rondel.plan import Piece, Plan
 from rondel.plan.pointing import counted
 from rondel.plan.resources import resources_for
 from rondel.run import machine, summary
+from rondel.run.handovers import Handover, handovers, lane_like, own_rounds
 from rondel.run.setup import Setup, Shard, bytes_of, prepare, shard_like
-from rondel.types import Env, Tree
-
-
-@dataclasses.dataclass(frozen=True)
-class Leaf:
-    """An array of a tree."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    bytes: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Handover:
-    """What copies of one stage hand to copies of another: a message is one tree for one copy."""
-
-    maker: str
-    taker: str
-    what: str
-    leaves: tuple[Leaf, ...]  # of a message
-    message_bytes: int
-    messages: int  # in a round
-    round_bytes: int
+from rondel.types import Env
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +101,7 @@ def explained(setup: Setup) -> Explanation:
     task, plan, options = setup.task, setup.plan, setup.options
     memory = task.algorithm.memory
     shard = shard_like(task, plan.copies("memory"), options.on)
-    rows = shard.rows * (1 if _own(plan) else plan.copies("memory"))
+    rows = shard.rows * (1 if own_rounds(plan) else plan.copies("memory"))
     meshed = options.on == "inline" and mesh.fits(task, plan)
     copies = sum(piece.copies for piece in plan.pieces)
     asks = resources_for(plan, options.resources or "")
@@ -161,17 +138,12 @@ def explained(setup: Setup) -> Explanation:
             )
             for i, piece in enumerate(plan.pieces)
         ),
-        handovers=tuple(_handovers(task, plan, shard, options.on != "inline", meshed)),
+        handovers=tuple(handovers(task, plan, shard, options.on != "inline", meshed)),
         tuned=setup.tuned,
     )
 
 
 _ASKS = {"inline": {}, "threads": {"thread": 1.0}, "processes": {"process": 1.0}}
-
-
-def _own(plan: Plan) -> bool:
-    """Does each copy of a free run make gradients of what it did alone? See `execution.free`."""
-    return plan.free and plan.piece_of("gradient") == plan.piece_of("policy")
 
 
 def _lag_rule(plan: Plan) -> str:
@@ -186,7 +158,7 @@ def _lag_rule(plan: Plan) -> str:
             f"{rounds} {'is' if k == 1 else 'are'} under way while the learner is busy with the "
             "one before"
         )
-    if _own(plan):
+    if own_rounds(plan):
         most = n * (k + 1) - 1
         return (
             f"free, at most {counted(most, 'version')} old: a round is one copy's, and makes a "
@@ -249,10 +221,11 @@ def _runs(task: Task, plan: Plan, piece: Piece, meshed: bool) -> Iterator[str]:
     elif "policy" in stages:
         half = ", for one half of its lanes at a time" if halves else ""
         yield f"policy: a Python loop of {steps} around a program that acts {blocks}{half}"
-    learns = [stage for stage in stages if stage in _PROGRAMS]
-    if len(learns) == 3 and piece.copies == 1:
+    here = (*stages, "label") if _labels(task, plan, piece) else stages
+    learns = [stage for stage in _PROGRAMS if stage in here]
+    if {"memory", "update"} <= set(learns) and piece.copies == 1:
         every = f"all {draws} draws" if draws > 1 else "the one draw"
-        yield f"memory+gradient+update: one program for {every} of a round"
+        yield f"{'+'.join(learns)}: one program for {every} of a round"
     elif learns:
         programs = ", ".join(_PROGRAMS[stage] for stage in learns)
         each = ", a program each" if "," in programs else ""
@@ -261,8 +234,14 @@ def _runs(task: Task, plan: Plan, piece: Piece, meshed: bool) -> Iterator[str]:
             yield "every copy takes the mean of all copies' gradients, so their updates are equal"
 
 
+def _labels(task: Task, plan: Plan, piece: Piece) -> bool:
+    """Are batches labelled here?"""
+    return task.algorithm.label is not None and plan.piece_of("label") == piece
+
+
 _PROGRAMS = {
     "memory": "draw, rank",
+    "label": "labels of a batch",
     "gradient": "gradient of a batch",
     "update": "step of the optimiser",
 }
@@ -277,7 +256,7 @@ def _holds(task: Task, piece: Piece, shard: Shard) -> dict[str, int | None]:
         keys = jax.eval_shape(lambda: per_lane(key_of(0, Purpose.ENV), jnp.arange(lanes)))
         held["env"] = bytes_of(jax.eval_shape(task.env.init, keys)[0])
     if "policy" in piece.stages:
-        kept = jax.eval_shape(partial(experience.first_lanes, task), _lane_like(lanes))
+        kept = jax.eval_shape(partial(experience.first_lanes, task), lane_like(lanes))
         held["policy"] = bytes_of((kept, experience.step_like(task, lanes)))
     if "memory" in piece.stages:
         held["memory"] = bytes_of(shard.memory)
@@ -301,100 +280,9 @@ def _share(task: Task, plan: Plan, index: int, copy: int, rows: int) -> Share:
     elif "policy" in piece.stages or ("memory" in piece.stages and not as_they_come):
         lanes.append((copy * each, (copy + 1) * each - 1))
     mine = None
-    if _own(plan) and "gradient" in piece.stages:
+    if own_rounds(plan) and "gradient" in piece.stages:
         mine = (0, rows - 1)
-    elif "memory" in piece.stages or "gradient" in piece.stages:
+    elif {"memory", "label", "gradient"} & set(piece.stages):
         part = rows // piece.copies
         mine = (copy * part, (copy + 1) * part - 1)
     return Share(name_of(plan, index, copy), tuple(lanes), mine)
-
-
-def _handovers(
-    task: Task, plan: Plan, shard: Shard, to_driver: bool, meshed: bool
-) -> Iterator[Handover]:
-    """What leaves a copy in a round, in the ring's order.
-
-    It is `execution.round` that hands it over, and inside one program on several devices `mesh`.
-    """
-    policy, memory, gradient, update = (
-        plan.piece_of(stage) for stage in ("policy", "memory", "gradient", "update")
-    )
-    algorithm, draws = task.algorithm, task.algorithm.memory.draws
-    own = _own(plan)  # then a round is one copy's
-    actors, teachers = (1, 1) if own else (policy.copies, gradient.copies)
-    mine = task.lanes // policy.copies
-
-    if drives(plan):
-        every = [
-            group
-            for copy in range(actors)
-            for phase in phases(plan, task.lanes, task.block, copy)
-            for group in phase
-        ]
-        steps, lanes = len(every) * algorithm.rollout, every[0].lanes
-        row = experience.row_like(task, _lane_like(lanes))
-        seen = steps + len(every) * algorithm.fresh  # a new episode's first step is no answer
-        yield _handover("env", "policy", "step", experience.step_like(task, lanes), seen)
-        yield _handover("policy", "env", "action", row.action, steps)
-
-    to_update = actors if policy != update else policy.copies - 1
-    if to_update:
-        items, told = experience.produced_like(task._replace(block=mine), mine)
-        if policy != memory:
-            dealt = max(policy.copies, memory.copies)
-            yield _handover("policy", "memory", "items", items, dealt)
-        yield _handover("policy", "update", "summary", told, to_update * update.copies)
-
-    variables, feedback, contribution = _gradient_like(task, plan, shard)
-    if memory != gradient:
-        dealt = draws * max(memory.copies, gradient.copies)
-        yield _handover("memory", "gradient", "batch", shard.batch, dealt)
-        yield _handover("gradient", "memory", "feedback", feedback, dealt)
-    if gradient != update:
-        yield _handover("update", "gradient", "variables", variables, draws * teachers)
-        yield _handover("gradient", "update", "contribution", contribution, draws * teachers)
-    elif gradient.copies > 1:
-        between = gradient.copies * (gradient.copies - 1)
-        yield _handover("gradient", "update", "contribution", contribution, draws * between)
-    if to_update and not meshed:
-        yield _handover("update", "policy", "weights", experience.weights_like(task), to_update)
-
-    if to_driver:
-        outcome = experience.outcome_like(task._replace(lanes=mine))
-        at_once = memory == gradient == update and update.copies == 1
-        yield _handover("policy", "driver", "outcome", outcome, actors)
-        metrics = contribution.metrics
-        yield _handover("update", "driver", "metrics", metrics, 1 if at_once else draws)
-
-
-def _gradient_like(
-    task: Task, plan: Plan, shard: Shard
-) -> tuple[Tree, Tree, learning.Contribution]:
-    """What a copy of the gradient stage takes of the learner, and gives: see `_handovers`."""
-    shards, copies = plan.copies("memory"), plan.copies("gradient")
-    share, parts = route([shard.batch] * shards, copies)[0]
-    batch = jax.eval_shape(lambda *parts: taken(share, parts), *parts)
-    algorithm, zero = task.algorithm, np.int32(0)
-    variables = jax.eval_shape(lambda: algorithm.learning(learning.init(task, jnp.uint32(0))))
-    gradient = partial(learning.gradient, task, part=(0, copies))
-    made = jax.eval_shape(gradient, np.uint32(0), variables, batch, zero, zero)
-    return variables, *made
-
-
-def _handover(maker: str, taker: str, what: str, tree: Tree, messages: int) -> Handover:
-    flat = jax.tree_util.tree_flatten_with_path(jax.eval_shape(without_keys, tree))[0]
-    leaves = tuple(
-        Leaf(
-            jax.tree_util.keystr(path, simple=True, separator="/"),
-            x.dtype.name,
-            x.shape,
-            x.size * x.dtype.itemsize,
-        )
-        for path, x in flat
-    )
-    size = sum(leaf.bytes for leaf in leaves)
-    return Handover(maker, taker, what, leaves, size, messages, size * messages)
-
-
-def _lane_like(lanes: int) -> Any:
-    return jax.eval_shape(lambda: jnp.arange(lanes, dtype=jnp.int32))

@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable
 from functools import partial
+from math import lcm
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -217,49 +218,55 @@ def _check_plan(task: Task, plan: Plan, options: Options, name: str) -> None:
         block=task.block,
         max_lag=task.algorithm.max_lag,
         algorithm=name,
+        labels=task.algorithm.label is not None,
     )
     _check_copies(task, plan, options.on)
 
 
 def _check_copies(task: Task, plan: Plan, on: str | None) -> None:
-    """Refuse copies of memory and gradient that can't share what there is.
+    """Refuse copies of label and gradient that can't share what memory draws.
 
     A copy sees its own part and no other: it would not know that rows are left over.
     """
-    shards, copies = plan.copies("memory"), plan.copies("gradient")
-    if shards == copies == 1:
+    shards = plan.copies("memory")
+    if shards == plan.copies("label") == plan.copies("gradient") == 1:
         return
-    rows = shard_like(task, shards, on).rows
-    if _shares(rows, shards, copies):
-        return
+    rows = shards * shard_like(task, shards, on).rows
+    labels = task.algorithm.label is not None
+    for stage in ("label", "gradient"):
+        # labels are made in whole blocks, and are the same however many copies make them
+        block = learning.ROWS if labels and stage == "label" else 1
+        if not _shared(rows, plan.copies(stage), block):
+            raise _unshared(plan, stage, rows, block)
 
-    index = plan.pieces.index(plan.piece_of("gradient"))
+
+def _shared(rows: int, copies: int, block: int) -> bool:
+    """Can so many copies take even parts of a batch, in whole blocks? One takes all of it."""
+    return copies == 1 or rows % (copies * block) == 0
+
+
+def _unshared(plan: Plan, stage: str, rows: int, block: int) -> RondelError:
+    piece = plan.piece_of(stage)
+    index, copies = plan.pieces.index(piece), piece.copies
 
     def with_copies(n: int) -> list[plans.Piece]:
         pieces = list(plan.pieces)
-        pieces[index] = pieces[index]._replace(copies=n)
+        pieces[index] = piece._replace(copies=n)
         return pieces
 
-    fits = [n for n in divisors(rows * shards) if _shares(rows, shards, n)]
+    fits = [n for n in divisors(rows) if _shared(rows, n, block)]
     fits = [n for n in fits if not first_fault(with_copies(n))]
-    part = copies // shards
-    around = range(rows // part * part, rows + copies, part)[:3]
-    near = [row * shards for row in nearest([row for row in around if row], rows, most=2)]
+    step = lcm(plan.copies("memory"), copies * block)
+    near = nearest([n for n in (rows // step * step, (rows // step + 1) * step) if n], rows)
+    blocks = f" in blocks of {block}" if block > 1 else ""
     written = write(plan.pieces)
-    raise pointed(
-        f"{plan.pieces[index]} can't share the {rows * shards} rows of a drawn batch evenly; "
+    return pointed(
+        f"{piece} can't share the {rows} rows of a drawn batch evenly{blocks}; "
         f"{listed(nearest(fits, copies), 'or')} {'copy' if fits[-1] == 1 else 'copies'}, or "
         f"batches of {listed(near, 'or')} rows, would work.",
         written.text,
         (written.stages[index][0][0], written.copies[index][1]),
     )
-
-
-def _shares(rows: int, shards: int, copies: int) -> bool:
-    """Can copies of the gradient take even parts of what shards of memory draw, `rows` each?"""
-    if copies <= shards:
-        return shards % copies == 0
-    return copies % shards == 0 and rows % (copies // shards) == 0
 
 
 def backend_for(setup: Setup) -> Backend:

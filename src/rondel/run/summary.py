@@ -14,7 +14,8 @@ from rondel.plan.resources import resources_for
 
 if TYPE_CHECKING:
     from rondel.run.cost import Cost, PieceCost
-    from rondel.run.explain import Explanation, Fragment, Handover
+    from rondel.run.explain import Explanation, Fragment
+    from rondel.run.handovers import Handover
     from rondel.run.run import Run
 
 _COLUMNS = 100

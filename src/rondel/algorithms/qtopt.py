@@ -1,0 +1,270 @@
+"""QT-Opt: Q-learning for continuous actions, with a search where others have a policy.
+
+Kalashnikov et al., QT-Opt: Scalable Deep Reinforcement Learning for Vision-Based Robotic
+Manipulation, arXiv 1806.10293. The best action is found by the cross-entropy method, both to act
+and for targets; these are dear, so they are made by the stage `label`. Actions are in units of
+-1..1. Rows are [n, ...], actions that are tried for each of them [n, samples, actions].
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from rondel import ops
+from rondel.algorithms.ddpg import (
+    Model,
+    bellman_target,
+    by_lane,
+    descend,
+    draws_of,
+    model_for,
+    optimiser,
+    refuse_other_actions,
+    transitions,
+)
+from rondel.errors import RondelError, at_least, from_zero_to_one
+from rondel.memory.replay import TransitionBatch, Transitions, uniform
+from rondel.types import Algorithm, Array, EnvSpec, Network, Trajectory, Tree
+
+FAMILY = "off-policy"
+ACTIONS = "continuous"
+PAPER = (
+    "QT-Opt: Scalable Deep Reinforcement Learning for Vision-Based Robotic Manipulation, "
+    "arXiv 1806.10293"
+)
+RECURRENT = False  # can it remember an episode?
+HOME = "actor*4 | memory | label*2 | gradient+update"  # the plan that suits it
+MAX_LAG = None
+LANES = 32  # unless the run says otherwise
+
+
+@dataclass(frozen=True)
+class Config:
+    """What can be set."""
+
+    rollout: int = 1  # steps that each lane takes in a round
+    updates_per_step: float = 1.0  # gradient steps for each environment step
+    batch: int = 256  # transitions of a gradient step
+    capacity: int = 200_000  # transitions that memory holds
+    warmup: int = 1_000  # environment steps of random actions before the first gradient step
+    learning_rate: float = 1e-3  # Adam's step size
+    discount: float = 0.99  # worth of a reward one step later
+    samples: int = 64  # actions that an iteration of the search tries
+    elites: int = 6  # the best of them, around which the next iteration searches
+    iterations: int = 2  # of a search
+    target_rate: float = 0.005  # how far the slow target moves in a gradient step
+    older_every: int = 500  # gradient steps after which the older target becomes the slow one
+    noise: float = 0.1  # deviation of the noise on the actions that are taken
+    epsilon: float = 0.1  # share of actions that are any
+    cross_entropy: bool = False  # values are chances of success, for returns within 0..1
+    hidden: tuple[int, ...] = (256, 256)  # widths of the hidden layers
+    network: str = "auto"  # auto, mlp, nature, impala, minatar, or your own as module:function
+
+    def __post_init__(self) -> None:
+        at_least(1, rollout=self.rollout, batch=self.batch, capacity=self.capacity)
+        at_least(1, samples=self.samples, elites=self.elites, iterations=self.iterations)
+        at_least(1, older_every=self.older_every, hidden=min(self.hidden, default=1))
+        at_least(0, learning_rate=self.learning_rate, noise=self.noise, warmup=self.warmup)
+        at_least(0, updates_per_step=self.updates_per_step)
+        from_zero_to_one(discount=self.discount, target_rate=self.target_rate)
+        from_zero_to_one(epsilon=self.epsilon)
+        if self.elites > self.samples:
+            raise RondelError(
+                f"elites={self.elites} can't be the best of samples={self.samples}: at most "
+                f"{self.samples} would work."
+            )
+
+
+class State(NamedTuple):
+    params: Tree  # of the critic, as its targets are
+    slow: Tree  # the average of newer and older parameters
+    older: Tree  # what that was some time ago
+    opt_state: Tree
+    steps: Array  # environment steps so far, no further than the warmup needs
+    updates: Array  # gradient steps since the older target was replaced
+
+
+class Weights(NamedTuple):
+    critic: Tree
+    warm: Array  # () bool: random actions are over
+
+
+class Variables(NamedTuple):
+    params: Tree
+    slow: Tree
+    older: Tree
+
+
+class Labelled(NamedTuple):
+    """What a gradient needs of a batch [n, ...]."""
+
+    obs: Tree
+    action: Array
+    target: Array
+    valid: Array
+
+
+def cross_entropy_method(
+    value: Callable[[Array], Array],
+    keys: Array,
+    actions: int,
+    samples: int,
+    elites: int,
+    iterations: int,
+) -> tuple[Array, Array]:
+    """The best action found for each of `keys` [n, actions], and its value [n].
+
+    `value` takes actions [n, samples, actions] and gives [n, samples]. First any actions are tried;
+    then those of the normal distribution that fits the best ones, cut at -1 and 1.
+    """
+
+    def numbers(draw: Callable[[Array, int], Array], iteration: int) -> Array:
+        flat = draw(ops.random.fold(keys, iteration), samples * actions)
+        return flat.reshape(-1, samples, actions)
+
+    tried = 2.0 * numbers(ops.random.uniform, 0) - 1.0
+    worth = value(tried)
+    for iteration in range(1, iterations):
+        _, places = jax.lax.top_k(worth, elites)
+        best = jnp.take_along_axis(tried, places[:, :, None], 1)
+        mean, deviation = best.mean(1, keepdims=True), best.std(1, keepdims=True)
+        tried = jnp.clip(mean + deviation * numbers(ops.random.normal, iteration), -1.0, 1.0)
+        worth = value(tried)
+    place = worth.argmax(1)[:, None]
+    action = jnp.take_along_axis(tried, place[:, :, None], 1)[:, 0]
+    return action, jnp.take_along_axis(worth, place, 1)[:, 0]
+
+
+def best_action(
+    config: Config, model: Model, params: Tree, obs: Tree, keys: Array
+) -> tuple[Array, Array]:
+    """What the critic likes best, and what its network says of it."""
+    sizes = config.samples, config.elites, config.iterations
+    return cross_entropy_method(
+        lambda tried: model.critic.apply(params, (obs, tried)), keys, model.actions, *sizes
+    )
+
+
+def worth(config: Config, said: Array) -> Array:
+    """The values that a critic's outputs mean."""
+    return jax.nn.sigmoid(said) if config.cross_entropy else said
+
+
+def act(
+    config: Config,
+    model: Model,
+    weights: Weights,
+    carry: Tree,
+    obs: Tree,
+    keys: Array,
+    explore: bool,
+) -> Tree:
+    """The best action, with noise; now and then, and at first, any action."""
+    action, _ = best_action(config, model, weights.critic, obs, ops.random.fold(keys, 0))
+    if not explore:
+        return action, carry, ()
+    normal = ops.random.normal(ops.random.fold(keys, 1), model.actions)
+    anything = ops.random.uniform(ops.random.fold(keys, 2), model.actions, -1.0, 1.0)
+    chance = ops.random.uniform(ops.random.fold(keys, 3), 1)
+    noisy = jnp.clip(action + config.noise * normal, -1.0, 1.0)
+    return jnp.where(weights.warm & (chance >= config.epsilon), noisy, anything), carry, ()
+
+
+def prepare(config: Config, weights: Weights, tr: Trajectory) -> tuple[Transitions, Array]:
+    """Transitions, and how many steps there were."""
+    del weights
+    return by_lane(transitions(tr, config.discount, 1)), tr.valid.sum(0)
+
+
+def absorb(config: Config, state: State, steps: Array) -> State:
+    return state._replace(steps=jnp.minimum(state.steps + steps.sum(), config.warmup))
+
+
+def label(
+    config: Config, model: Model, variables: Variables, batch: TransitionBatch, keys: Array
+) -> Labelled:
+    """r + γ min(Q1(s', a'), Q2(s', a')), a' the best by Q1: the slow target, Q2 the older one."""
+    action, slow = best_action(config, model, variables.slow, batch.next_obs, keys)
+    older = model.critic.apply(variables.older, (batch.next_obs, action))
+    target = target_of(config, batch, jnp.stack([slow, older]))
+    return Labelled(batch.obs, batch.action, target, batch.valid)
+
+
+def target_of(config: Config, batch: TransitionBatch, said: Array) -> Array:
+    """Where the targets' networks say this [2, n] of the next observation: [n]."""
+    target = bellman_target(batch.reward, batch.discount, worth(config, said))
+    return jnp.clip(target, 0.0, 1.0) if config.cross_entropy else target
+
+
+def loss(config: Config, model: Model, params: Tree, batch: Labelled) -> tuple[Array, Array]:
+    """Half the squared error, or the cross-entropy of chances; with the values [n]."""
+    said = model.critic.apply(params, (batch.obs, batch.action))
+    if config.cross_entropy:
+        error = optax.sigmoid_binary_cross_entropy(said, batch.target)
+    else:
+        error = 0.5 * (said - batch.target) ** 2
+    return ops.masked_mean(error, batch.valid), worth(config, said)
+
+
+def gradient(
+    config: Config, model: Model, variables: Variables, batch: Labelled, key: Array
+) -> Tree:
+    del key
+    of_loss = jax.value_and_grad(partial(loss, config, model), has_aux=True)
+    (value, q), grads = of_loss(variables.params, batch)
+    metrics = {
+        "loss/critic": value,
+        "q": ops.masked_mean(q, batch.valid),
+        "td_error": ops.masked_mean(jnp.abs(q - batch.target), batch.valid),
+        "grad_norm": optax.tree.norm(grads),
+    }
+    return grads, batch.valid.sum().astype(jnp.float32), (), metrics
+
+
+def update(config: Config, state: State, grads: Tree) -> State:
+    """A step of the critic; the slow target follows it, the older one stays for a while."""
+    params, opt_state = descend(config.learning_rate, state.params, state.opt_state, grads)
+    slow = optax.incremental_update(params, state.slow, config.target_rate)
+    turn = state.updates + 1 >= config.older_every
+    older = jax.tree.map(lambda new, old: jnp.where(turn, new, old), slow, state.older)
+    updates = jnp.where(turn, 0, state.updates + 1)
+    return State(params, slow, older, opt_state, state.steps, updates)
+
+
+def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
+    """QT-Opt for an environment with continuous actions.
+
+    `network` is one of the user's own, from observations to features.
+    """
+    refuse_other_actions(spec)
+    model = model_for(spec, config.network, config.hidden, critics=1, own=network)
+    draws = draws_of(config.updates_per_step, spec, config.rollout)
+    warmup_rounds = math.ceil(config.warmup / (spec.lanes * config.rollout))
+
+    def init(key: Array) -> State:
+        params = model.critic.init(key)
+        opt_state = optimiser().init(params)
+        return State(params, params, params, opt_state, jnp.int32(0), jnp.int32(0))
+
+    return Algorithm(
+        init=init,
+        acting=lambda state: Weights(state.params, state.steps >= config.warmup),
+        learning=lambda state: Variables(state.params, state.slow, state.older),
+        absorb=partial(absorb, config),
+        label=partial(label, config, model),
+        gradient=partial(gradient, config, model),
+        update=partial(update, config),
+        act=partial(act, config, model),
+        prepare=partial(prepare, config),
+        memory=uniform(config.capacity, config.batch, draws, warmup_rounds, space=spec.observation),
+        rollout=config.rollout,
+        max_lag=MAX_LAG,
+    )

@@ -20,15 +20,16 @@ if TYPE_CHECKING:
     from rondel.run.compare import compare as compare
     from rondel.run.evaluation import Evaluation as Evaluation
     from rondel.run.explain import explain as explain
+    from rondel.run.playing import evaluate as evaluate
+    from rondel.run.playing import record as record
     from rondel.run.plot import plot as plot
     from rondel.run.policy import Policy as Policy
     from rondel.run.run import Run as Run
-    from rondel.run.training import evaluate as evaluate
     from rondel.run.training import load as load
-    from rondel.run.training import record as record
     from rondel.run.training import resume as resume
     from rondel.run.training import start as start
     from rondel.run.training import train as train
+    from rondel.run.watching import watch as watch
     from rondel.spaces import Box as Box
     from rondel.spaces import Discrete as Discrete
     from rondel.spaces import MultiBinary as MultiBinary
@@ -64,15 +65,16 @@ _WHERE = {
     "Policy": "rondel.run.policy",
     "Run": "rondel.run.run",
     "compare": "rondel.run.compare",
-    "evaluate": "rondel.run.training",
+    "evaluate": "rondel.run.playing",
     "explain": "rondel.run.explain",
     "load": "rondel.run.training",
     "plot": "rondel.run.plot",
     "profile": "rondel.run.apart",
-    "record": "rondel.run.training",
+    "record": "rondel.run.playing",
     "resume": "rondel.run.training",
     "start": "rondel.run.training",
     "train": "rondel.run.training",
+    "watch": "rondel.run.watching",
 }
 
 __version__ = "0.1.0"

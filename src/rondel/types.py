@@ -70,6 +70,8 @@ class Env(NamedTuple):
     # (state): frees lanes that are outside of JAX, where they are
     close: Callable[[Tree], None] | None = None
     game: Game | None = None  # its rules, where it is a game for two
+    # (state of one lane, in NumPy) -> picture [height, width, 3] uint8: for those who watch
+    draw: Callable[[Tree], Any] | None = None
 
     @property
     def pure(self) -> bool:
@@ -94,15 +96,24 @@ class HostEnv(Protocol):
         """Free what the lanes hold."""
 
 
+class ShownEnv(HostEnv, Protocol):
+    """One lane of a host environment that can be looked at."""
+
+    def picture(self) -> Any:
+        """How it looks now, [height, width, 3] uint8; None where it has no picture to offer."""
+
+
 class HostWorld(NamedTuple):
     """Where host environments come from.
 
     `make(b, first_lane)` gives b lanes of it, which are lanes first_lane, first_lane + 1, … of the
-    run. That place is for messages; what happens in a lane depends on its seed alone.
+    run. That place is for messages; what happens in a lane depends on its seed alone. `show()`
+    gives one lane with pictures, for those who watch.
     """
 
     spec: EnvSpec
     make: Callable[[int, int], HostEnv]
+    show: Callable[[], ShownEnv] | None = None
 
 
 class Trajectory(NamedTuple):

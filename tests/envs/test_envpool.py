@@ -235,3 +235,18 @@ def test_lanes_have_seeds_of_their_own_pool():
     np.testing.assert_array_equal(lanes.reset([1, 2]).obs, first.obs)
     assert (lanes.reset([3, 4]).obs != first.obs).any()
     lanes.close()
+
+
+@pytest.mark.parametrize(
+    ("env_id", "action", "shape"),
+    [("envpool:Pong-v5", 2, (210, 160, 3)), ("envpool:CartPole-v1", 1, (400, 600, 3))],
+)
+def test_a_lane_can_be_looked_at(env_id, action, shape):
+    lane = make(env_id).show()
+    lane.reset([1])
+    before = lane.picture()
+    for _ in range(30):
+        lane.step(np.full(1, action, np.int32))
+    assert (before.shape, before.dtype) == (shape, np.uint8)
+    assert (lane.picture() != before).any()
+    lane.close()

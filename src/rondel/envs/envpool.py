@@ -36,7 +36,10 @@ _OURS = ("num_envs", "batch_size", "num_threads", "seed", "env_seed", "max_num_p
 def from_id(name: str) -> HostWorld:
     """The lanes of an id of EnvPool's, perhaps with arguments: "Pong-v5?episodic_life=true"."""
     spec, arguments = look(f"envpool:{name}", *split(name))
-    return HostWorld(spec, partial(PoolLanes, spec, split(name)[0], arguments))
+    task, shown = split(name)[0], arguments | {"render_mode": "rgb_array"}
+    return HostWorld(
+        spec, partial(PoolLanes, spec, task, arguments), partial(PoolLanes, spec, task, shown, 1)
+    )
 
 
 def registered() -> list[str]:
@@ -163,6 +166,13 @@ class PoolLanes:
         first = self._count.over
         self._count, reward, length = account(np, self._count, reward, terminated, truncated, info)
         return self._record(obs, reward, terminated, truncated, first, length)
+
+    def picture(self) -> Any:
+        """How the first lane looks now; None where EnvPool has no picture of it."""
+        try:
+            return np.array(self._pool.render())[0]
+        except Exception:  # not all of its families can be drawn
+            return None
 
     def close(self) -> None:
         """Free the pool."""

@@ -11,7 +11,7 @@ at once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -38,6 +38,7 @@ def episodic(
     observe: Callable[[Tree], Tree],
     time_limit: int | None = None,
     cut_off: Callable[[Tree], Array] | None = None,
+    draw: Callable[[Tree], Any] | None = None,
 ) -> Env:
     """An environment out of three functions over lanes.
 
@@ -47,6 +48,7 @@ def episodic(
     observe(physics) -> obs[b]: what `spec.observation` describes.
     cut_off(physics) -> truncated[b], asked after each move, for a task that itself knows when an
         episode is cut off with a future left.
+    draw(physics of one lane, in NumPy) -> picture [height, width, 3] uint8, for `rondel watch`.
 
     After `time_limit` steps an episode is truncated, also where it terminates on that very step
     (as in Gymnasium).
@@ -91,7 +93,7 @@ def episodic(
         state = Episode(physics, key, length, total, over=terminated | truncated)
         return state, Step(observe(physics), reward, terminated, truncated, first, total, length)
 
-    return Env(spec, init, step)
+    return Env(spec, init, step, draw=None if draw is None else lambda state: draw(state.physics))
 
 
 def _blank(tree: Tree) -> Tree:

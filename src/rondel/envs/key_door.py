@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from rondel.envs.drawing import BLUE, INK, PALE, RED, Canvas
 from rondel.envs.episodic import episodic
 from rondel.ops.random import uniform
 from rondel.spaces import Discrete, MultiDiscrete
@@ -51,7 +52,7 @@ def make() -> Env:
     """
     seen = MultiDiscrete((ROWS, COLUMNS, ROWS + 1, ROWS + 1, ROWS, 3, 2, 3))
     spec = EnvSpec("jax:KeyDoor-v0", seen, Discrete(6))
-    return episodic(spec, start, move, observe, time_limit=LIMIT)
+    return episodic(spec, start, move, observe, time_limit=LIMIT, draw=draw)
 
 
 def start(keys: Array) -> Place:
@@ -94,6 +95,25 @@ def observe(at: Place) -> Array:
     fits = jnp.where(at.steps == 0, at.fits, HIDDEN)
     seen = [at.row, at.column, red, blue, at.treasure, at.held, at.opened, fits]
     return jnp.stack(seen, -1).astype(jnp.int32)
+
+
+def draw(at: Place) -> Any:
+    """The rooms from above; who holds a key has its colour, and the treasure is a square."""
+    canvas = Canvas(-0.5, COLUMNS - 0.5, 0.5 - ROWS, 0.5, width=320)
+    for row in range(ROWS):
+        if row != DOOR_ROW or not at.opened:
+            _square(canvas, DOOR, row, 0.5, PALE if row == DOOR_ROW else INK)
+    for key, colour, where in ((1, RED, at.red), (2, BLUE, at.blue)):
+        if at.held != key:
+            canvas.circle((KEYS, -float(where)), 0.15, colour)
+    _square(canvas, TREASURE, at.treasure, 0.25, "#e69f00")
+    canvas.circle((float(at.column), -float(at.row)), 0.35, (INK, RED, BLUE)[min(int(at.held), 2)])
+    return canvas.picture()
+
+
+def _square(canvas: Canvas, x: float, row: Any, half: float, colour: str) -> None:
+    left, right, top, bottom = x - half, x + half, half - row, -half - row
+    canvas.polygon([(left, top), (right, top), (right, bottom), (left, bottom)], colour)
 
 
 def expert(obs: Any, fits: int | None = None) -> tuple[int, int]:

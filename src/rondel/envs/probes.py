@@ -8,11 +8,12 @@ the best policy with discount g; observations are float32.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
+from rondel.envs.drawing import BLUE, INK, PALE, RED, Canvas
 from rondel.envs.episodic import episodic
 from rondel.ops.random import uniform
 from rondel.spaces import Box, Discrete
@@ -33,6 +34,7 @@ def one() -> Env:
         start=_nothing,
         move=lambda nothing, _: (nothing, nothing + 1.0, nothing == 0),
         observe=_column,
+        draw=_on_a_line,
     )
 
 
@@ -43,6 +45,7 @@ def observation() -> Env:
         start=_sign,
         move=lambda sign, _: (sign, sign, sign != 0),
         observe=_column,
+        draw=_on_a_line,
     )
 
 
@@ -52,7 +55,8 @@ def delay() -> Env:
     def move(steps: Array, _: Array) -> tuple[Array, Array, Array]:
         return steps + 1, steps, steps == 1
 
-    return episodic(_spec("delay", high=2.0), start=_nothing, move=move, observe=_column)
+    spec = _spec("delay", high=2.0)
+    return episodic(spec, start=_nothing, move=move, observe=_column, draw=_on_a_line)
 
 
 def action() -> Env:
@@ -61,7 +65,7 @@ def action() -> Env:
     def move(nothing: Array, chosen: Array) -> tuple[Array, Array, Array]:
         return nothing, _as_sign(chosen), nothing == 0
 
-    return episodic(_spec("action"), start=_nothing, move=move, observe=_column)
+    return episodic(_spec("action"), start=_nothing, move=move, observe=_column, draw=_on_a_line)
 
 
 def both() -> Env:
@@ -73,7 +77,7 @@ def both() -> Env:
     def move(sign: Array, chosen: Array) -> tuple[Array, Array, Array]:
         return sign, sign * _as_sign(chosen), sign != 0
 
-    return episodic(_spec("both"), start=_sign, move=move, observe=_column)
+    return episodic(_spec("both"), start=_sign, move=move, observe=_column, draw=_on_a_line)
 
 
 def memory() -> Env:
@@ -97,7 +101,11 @@ def memory() -> Env:
         sign = _sign(keys)
         return Cue(sign, jnp.zeros_like(sign, jnp.int32))
 
-    return episodic(_spec("memory", size=2), start, move, observe)
+    def draw(cue: Cue) -> Any:
+        asked = int(cue.steps) == MEMORY_STEPS - 1
+        return _on_a_line(cue.sign if cue.steps == 0 else 0.0, RED if asked else BLUE)
+
+    return episodic(_spec("memory", size=2), start, move, observe, draw=draw)
 
 
 def continuous() -> Env:
@@ -113,7 +121,11 @@ def continuous() -> Env:
     bound = np.full(1, 2.0, np.float32)
     spec = _spec("continuous")._replace(action=Box(-bound, bound))
     return episodic(
-        spec, start=lambda keys: uniform(keys, 1, -1.0, 1.0)[:, 0], move=move, observe=_column
+        spec,
+        start=lambda keys: uniform(keys, 1, -1.0, 1.0)[:, 0],
+        move=move,
+        observe=_column,
+        draw=_on_a_line,
     )
 
 
@@ -136,3 +148,13 @@ def _as_sign(chosen: Array) -> Array:
 
 def _column(physics: Array) -> Array:
     return physics[:, None]
+
+
+def _on_a_line(x: Any, colour: str = BLUE) -> Any:
+    """What is seen, as a point between -2 and 2."""
+    canvas = Canvas(-2.2, 2.2, -0.5, 0.5, width=320)
+    canvas.line([(-2.0, 0.0), (2.0, 0.0)], PALE)
+    for mark in (-1.0, 0.0, 1.0):
+        canvas.line([(mark, -0.08), (mark, 0.08)], INK)
+    canvas.circle((float(x), 0.0), 0.12, colour)
+    return canvas.picture()

@@ -139,6 +139,15 @@ def find(path: Path) -> Path:
     )
 
 
+def numbered(path: str | Path, number: int) -> Path:
+    """One checkpoint of the run in a folder, by its number."""
+    there = {int(found.name): found for found in _listed_if_possible(Path(path) / "checkpoints")}
+    if number not in there:
+        known = ", ".join(map(str, there)) or "none"
+        raise RondelError(f"{path} has no checkpoint {number}; there are: {known}.")
+    return there[number]
+
+
 def verify(path: Path) -> None:
     """Read all of a checkpoint; if a byte differs, CheckpointError names the damaged file."""
     _checked(Path(path), (STATE, MEMORY))

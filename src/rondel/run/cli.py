@@ -1,4 +1,4 @@
-"""The command line: rondel train | explain | resume | eval | profile | plot | compare | …"""
+"""The command line: rondel train | explain | resume | eval | watch | profile | plot | …"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Annotated, Any, Literal, TextIO
+from typing import Annotated, Any, Literal, TextIO, TypeAlias
 
 import tyro
 
@@ -18,6 +18,7 @@ from rondel import algorithms, envs
 from rondel.envs.errors import EnvError
 from rondel.errors import RondelError
 from rondel.run import diagnosis, display, training
+from rondel.run.checkpoint import numbered
 from rondel.run.fields import with_fields
 from rondel.run.setup import Options, split, tuned_for
 
@@ -28,6 +29,7 @@ rondel: distributed reinforcement learning on JAX
   rondel explain ALGORITHM ENV [flags] what train would run with these flags, and where
   rondel resume PATH [--steps N]       go on with a run, to N steps in all
   rondel eval PATH [--episodes N]      greedy episodes of what a run has learned
+  rondel watch PATH [--out FILE]       a video of it: a .gif, or an .mp4
   rondel profile PATH                  where its time went, and what would make it quicker
   rondel plot PATH... [--out FILE]     learning curves of runs in one picture
   rondel compare PATH...               which of them is ahead, as a table in Markdown
@@ -36,6 +38,10 @@ rondel: distributed reinforcement learning on JAX
 
 `rondel train ALGORITHM ENV --help` lists the flags with their values for that environment.
 """
+
+
+# several are several flags, so that nothing that follows is taken for one more
+Log: TypeAlias = Annotated[tuple[Literal["tensorboard", "wandb"], ...], tyro.conf.UseAppendAction]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +53,7 @@ class Train:
     out: str | None = None  # the run's folder; by default a new one under runs/
     until_return: float | None = None  # stop when the last 100 episodes reach this mean return
     eval_episodes: int = 100  # greedy episodes at the end
+    log: Log = ()  # where metrics go besides metrics.jsonl; may be given twice
     tuned: bool = True  # start from the tuned settings for this environment, if there are any
     json: bool = False  # print the result as one JSON object on the last line
 
@@ -81,6 +88,7 @@ class Resume:
     on: str | None = None  # inline, threads, processes, ray
     resources: str | None = None  # what pieces ask of Ray
     address: str | None = None  # of a Ray cluster that runs
+    log: Log = ()  # where metrics go besides metrics.jsonl; may be given twice
     json: bool = False  # print the result as one JSON object on the last line
 
 
@@ -93,6 +101,23 @@ class Eval:
     env: str | None = None  # another environment to play in, or the one of your own again
     network: str | None = None  # module:function, where the run has a network of your own
     seed: int = 0  # where the environments' randomness comes from
+    json: bool = False  # print the result as one JSON object on the last line
+
+
+@dataclasses.dataclass(frozen=True)
+class Watch:
+    """A video of greedy episodes, with a caption of step and return."""
+
+    path: tyro.conf.Positional[str]  # the folder of a run, or one of its checkpoints
+    out: str | None = None  # a .gif or an .mp4; by default a new .gif in the run's folder
+    checkpoint: int | None = None  # the number of one of its checkpoints; by default the newest
+    episodes: int = 1  # how many to play
+    env: str | None = None  # another environment to play in, or the one of your own again
+    network: str | None = None  # module:function, where the run has a network of your own
+    seed: int = 0  # where the environments' randomness comes from
+    steps: int = 1_000  # of an episode that are shown at the most
+    fps: int = 30  # pictures a second
+    overwrite: bool = False  # a file that is there already
     json: bool = False  # print the result as one JSON object on the last line
 
 
@@ -142,6 +167,7 @@ def main(argv: list[str] | None = None) -> None:
         "explain": _explain,
         "resume": _resume,
         "eval": _eval,
+        "watch": _watch,
         "profile": _profile,
         "plot": _plot,
         "compare": _compare,
@@ -244,6 +270,23 @@ def _eval(argv: list[str]) -> None:
             "unfinished": played.unfinished,
         },
         request.json,
+    )
+
+
+def _watch(argv: list[str]) -> None:
+    request = dataclasses.asdict(_parse(Watch, argv, "watch"))
+    path, number, as_json = (request.pop(name) for name in ("path", "checkpoint", "json"))
+    seen = rondel.watch(path if number is None else numbered(path, number), **request)
+    _say(
+        {
+            "path": str(seen.path),
+            "episodes": request["episodes"],
+            "seed": request["seed"],
+            "returns": seen.returns,
+            "lengths": seen.lengths,
+            "unfinished": seen.unfinished,
+        },
+        as_json,
     )
 
 

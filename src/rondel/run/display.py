@@ -68,6 +68,9 @@ class Display(Protocol):
     def update(self, progress: Progress) -> None:
         """Say how far it is; most calls show nothing, so call it as often as you like."""
 
+    def note(self, message: str) -> None:
+        """Say what the one who watches should know, while the run goes on."""
+
     def stop(self, message: str) -> None:
         """Show the last progress, then how it ended. Also right after an exception."""
 
@@ -88,6 +91,8 @@ class Silent:
 
     def update(self, progress: Progress) -> None: ...
 
+    def note(self, message: str) -> None: ...
+
     def stop(self, message: str) -> None: ...
 
 
@@ -102,6 +107,9 @@ class Unbroken:
 
     def update(self, progress: Progress) -> None:
         self._try(self._inner.update, progress)
+
+    def note(self, message: str) -> None:
+        self._try(self._inner.note, message)
 
     def stop(self, message: str) -> None:
         self._try(self._inner.stop, message)
@@ -136,6 +144,9 @@ class Lines:
         self._waiting = progress
         if progress.seconds - self._shown >= self._every:
             self._show(progress)
+
+    def note(self, message: str) -> None:
+        self._print(message)
 
     def stop(self, message: str) -> None:
         if self._waiting:
@@ -202,6 +213,9 @@ class Panel:
             self._curve[int(progress.part * (len(self._curve) - 1))] = progress.return_mean
         if progress.seconds - self._shown >= self._every:
             self._show(progress)
+
+    def note(self, message: str) -> None:
+        self._console.print(Padding(Text(message), (0, 2)))
 
     def stop(self, message: str) -> None:
         if self._waiting:

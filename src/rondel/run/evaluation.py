@@ -62,9 +62,10 @@ def run_episodes(
     return _collect(tally, step, episodes)
 
 
-def _greedy(
+def greedy(
     algorithm: Algorithm, weights: Tree, carry: Tree, step: Step, key: Array, lane: Array, t: Array
 ) -> tuple[Array, Tree]:
+    """The actions of step t, and what the lanes remember then."""
     keys = per_lane(random.fold(key, t), lane)
     action, carry, _, _ = act(
         algorithm, weights, carry, step.obs, step.first, keys, lane, explore=False
@@ -99,7 +100,7 @@ def _traced(
 
     def one(loop: Tree) -> Tree:
         state, step, carry, tally, t = loop
-        action, carry = _greedy(algorithm, weights, carry, step, act_key, lane, t)
+        action, carry = greedy(algorithm, weights, carry, step, act_key, lane, t)
         state, step = env.step(state, action)
         return state, step, carry, _count(tally, step), t + 1
 
@@ -134,7 +135,7 @@ def _on_host(
     quota: int,
     seeds: np.ndarray,
 ) -> tuple[_Tally, Step]:
-    greedy = jax.jit(partial(_greedy, algorithm))
+    choose = jax.jit(partial(greedy, algorithm))
     env = world.make(len(lane), 0)
     try:
         step, carry = env.reset(seeds), algorithm.carry(lane)
@@ -143,7 +144,7 @@ def _on_host(
             np.zeros(shape, np.float32), np.zeros(shape, np.int32), np.zeros(shape[0], int)
         )
         for t in range(_MAX_STEPS):
-            action, carry = greedy(weights, carry, to_device(step), key, lane, t)
+            action, carry = choose(weights, carry, to_device(step), key, lane, t)
             step = env.step(np.asarray(action))
             done = (step.terminated | step.truncated) & (step.episode_length > 0)
             for i in np.flatnonzero(done & (tally.ended < quota)):

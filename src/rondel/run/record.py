@@ -41,8 +41,10 @@ class Recorder:
         except OSError as error:
             raise self._refusal(error) from error
 
-    def write(self, row: Mapping[str, Any]) -> None:
-        line = json.dumps({name: _plain(value) for name, value in row.items()}) + "\n"
+    def write(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the row as it is in the file, in plain numbers."""
+        plain = {name: _plain(value) for name, value in row.items()}
+        line = json.dumps(plain) + "\n"
         left = memoryview(line.encode())
         try:
             while left:
@@ -52,6 +54,7 @@ class Recorder:
                 self._file.truncate(self._end)
             raise self._refusal(error) from error
         self._end += len(line)
+        return plain
 
     def sync(self) -> None:
         """Let the rows outlast a loss of power, as the checkpoint does that comes after them."""

@@ -1,4 +1,4 @@
-"""From a request to a trained agent: `start`, `train`, `resume`, `load`, `evaluate`, `record`."""
+"""From a request to a trained agent: `start`, `train`, `resume`, `load`."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rondel import spaces
-from rondel.envs import make
 from rondel.errors import RondelError, at_least
 from rondel.execution.loop import Limits, met
 from rondel.execution.round import Report
 from rondel.run import (
     checkpoint,
     curve,
-    demonstrations,
     diagnosis,
     folder,
     machine,
+    outputs,
     profile,
     saved,
     summary,
@@ -31,12 +30,9 @@ from rondel.run import (
 from rondel.run.clock import Clock
 from rondel.run.cost import Cost, cost_of
 from rondel.run.display import Display, Silent
-from rondel.run.evaluation import Evaluation, run_episodes
-from rondel.run.policy import Policy
 from rondel.run.record import Recorder, number, read
 from rondel.run.run import Run
 from rondel.run.setup import Setup, prepare
-from rondel.types import Env, HostWorld
 
 Callback = Callable[[Run, Report], Any]
 STEPS = 100_000
@@ -116,18 +112,21 @@ def train(
     callbacks: Sequence[Callback] | Callback = (),
     display: Display | None = None,
     eval_episodes: int = 100,
+    log: str | Sequence[str] = (),
     **fields: Any,
 ) -> Run:
     """Train, with a folder that holds config, metrics, checkpoints and a learning curve.
 
     Takes what `start` takes, and `out`, the folder (by default a new one under runs/). A callback
-    gets the run and the report after each round; when it returns True the run stops there.
+    gets the run and the report after each round; when it returns True the run stops there. `log`
+    says where metrics go besides metrics.jsonl: "tensorboard", "wandb", or both.
 
     >>> run = rondel.train("ppo", "CartPole-v1", steps=100_000)
     >>> run.policy.act(obs)
     """
     began = time.monotonic()
     at_least(0, eval_episodes=eval_episodes)
+    log = outputs.names_in(log)
     request = _request(algorithm, env, steps, seed, config, tuned, until_return, fields)
     setup = request[0]
     fitting = _fitting(setup)
@@ -139,7 +138,7 @@ def train(
             path.rmdir()
         raise
     run.eval_episodes = eval_episodes
-    return _drive(run, fitting, callbacks, display or Silent(), began)
+    return _drive(run, fitting, callbacks, display or Silent(), began, log)
 
 
 def resume(
@@ -154,16 +153,19 @@ def resume(
     callbacks: Sequence[Callback] | Callback = (),
     display: Display | None = None,
     eval_episodes: int | None = None,
+    log: str | Sequence[str] = (),
     **placing: Any,
 ) -> Run:
     """Go on with a run from its newest checkpoint, or from the one given; `steps` is the new total.
 
-    An algorithm, environment or network of your own has to be brought again. `placing` says where
-    it goes on, if not as before: plan, lag, free, on, resources, address, deadline, restarts. A run
-    that was killed between its last checkpoint and its end is brought to its end.
+    An algorithm, environment or network of your own has to be brought again, and so has `log`.
+    `placing` says where it goes on, if not as before: plan, lag, free, on, resources, address,
+    deadline, restarts. A run that was killed between its last checkpoint and its end is brought to
+    its end.
     """
     began = time.monotonic()
     at_least(0, eval_episodes=eval_episodes)
+    log = outputs.names_in(log)
     found = checkpoint.find(Path(path))
     before = saved.read(found)
     total = before.total_steps if steps is None else steps
@@ -182,7 +184,7 @@ def resume(
             f"steps={2 * run.steps} (--steps on the command line), and another until_return if it "
             "has one (inf for none)."
         )
-    return _drive(run, _fitting(run.setup), callbacks, display or Silent(), began, found)
+    return _drive(run, _fitting(run.setup), callbacks, display or Silent(), began, log, found)
 
 
 def load(
@@ -221,75 +223,6 @@ def _goal(before: saved.Saved) -> float:
     return float("inf") if before.until_return is None else before.until_return
 
 
-def evaluate(
-    what: Run | Policy | str | os.PathLike[str],
-    env: Any = None,
-    *,
-    episodes: int = 100,
-    seed: int = 0,
-    algorithm: Any = None,
-    config: Any = None,
-    network: Any = None,
-) -> Evaluation:
-    """Greedy episodes in fresh environments, of a run, a policy, or what a folder holds.
-
-    An algorithm, environment or network of your own has to be brought again for a folder.
-
-    >>> rondel.evaluate(run, episodes=100).mean
-    """
-    if episodes < 1:
-        raise RondelError(f"episodes={episodes} shows nothing: 1 or more would work.")
-    if not isinstance(what, Run | Policy):
-        own = not folder.can_be_made(saved.read(checkpoint.find(Path(what))).env)
-        bring = env if own else None  # a run of ours can be tried in any environment
-        with load(what, algorithm=algorithm, env=bring, config=config, network=network) as run:
-            return evaluate(run, env, episodes=episodes, seed=seed)
-    policy = what.policy if isinstance(what, Run) else what
-    return run_episodes(policy.algorithm, _world(what, env), policy.weights, episodes, seed)
-
-
-def _world(what: Run | Policy, env: Any) -> Env | HostWorld:
-    """Where a policy is to play: where it was trained, or in another one that it can take."""
-    if env is None and isinstance(what, Run):
-        return what.setup.task.env
-    spec = what.policy.spec if isinstance(what, Run) else what.spec
-    world = make(spec.id if env is None else env)
-    wanted, given = (spaces.to_json(spaces.unstacked(s.observation)) for s in (spec, world.spec))
-    if wanted != given or spaces.to_json(spec.action) != spaces.to_json(world.spec.action):
-        raise RondelError(
-            f"{world.spec.id} has other observations or actions than {spec.id}, where the policy "
-            "was trained: take an environment with the same."
-        )
-    return world
-
-
-def record(
-    what: Run | Policy | str | os.PathLike[str] | demonstrations.Act,
-    file: str | os.PathLike[str],
-    env: Any = None,
-    *,
-    episodes: int = 100,
-    seed: int = 0,
-) -> float:
-    """Write greedy episodes into a file, as demonstrations for others; returns their mean return.
-
-    Of a run, a policy, what a folder holds, or a function of your own, `act(obs, carry) -> (action,
-    carry)` for single observations: carry is None when an episode begins, and then what it last
-    returned. Its actions are choices from 0, or in -1..1.
-
-    >>> rondel.record(run, "demonstrations.safetensors", episodes=100)
-    """
-    if isinstance(what, str | os.PathLike):
-        with load(what) as run:
-            return record(run, file, env, episodes=episodes, seed=seed)
-    if not isinstance(what, Run | Policy):
-        if env is None:
-            raise RondelError("A function of your own needs an environment to act in: env=….")
-        return demonstrations.record_with(what, make(env), file, episodes, seed)
-    act = demonstrations.act_of(what.policy if isinstance(what, Run) else what)
-    return demonstrations.record_with(act, _world(what, env), file, episodes, seed)
-
-
 def _fitting(setup: Setup) -> tuple[Cost, int]:
     """What a run will take of memory, and what is free; it says so if that is not enough."""
     cost, room = cost_of(setup), machine.room()
@@ -305,6 +238,7 @@ def _drive(
     callbacks: Sequence[Callback] | Callback,
     display: Display,
     began: float,
+    log: Sequence[str],
     found: Path | None = None,
 ) -> Run:
     """Run to the limits, from the checkpoint that was `found`; keep folder and display up to date.
@@ -319,18 +253,21 @@ def _drive(
         folder.write_config(run.path, meta)
         metrics = run.path / "metrics.jsonl"
         recorder = Recorder(metrics, run.steps if found else None)
-        before = max((number(row, "seconds") or 0.0 for row in read(metrics)[-1:]), default=0.0)
+        rows = read(metrics)
+        before = max((number(row, "seconds") or 0.0 for row in rows[-1:]), default=0.0)
+        place = outputs.Place(run.path, meta, rows, found is not None)
         first = run.ring.round
         display.start(summary.rows(run, *fitting))
         ending = failed = f"The run failed; its folder is {run.path}."
         try:
-            with recorder:
+            with recorder, outputs.opened(log, place, partial(_note, run, display)) as send:
                 clock = Clock(run, began - before)
-                stopped = _rounds(run, clock, callbacks, display, recorder)
+                stopped = _rounds(run, clock, callbacks, display, recorder, send)
                 recorder.sync()
                 seen = _profiled(run) if run.ring.round > first else None
                 where = found if found and run.ring.round == first else run.save()
-                ending = f"Stopped; go on with `rondel resume {run.path}`."
+                flags = "".join(f" --log {name}" for name in log)
+                ending = f"Stopped; go on with `rondel resume {run.path}{flags}`."
                 if stopped:
                     raise KeyboardInterrupt
                 evaluation = run.evaluate(run.eval_episodes) if run.eval_episodes else None
@@ -354,6 +291,7 @@ def _rounds(
     callbacks: Sequence[Callback],
     display: Display,
     recorder: Recorder,
+    send: Callable[[outputs.Row], None],
 ) -> bool:
     """All rounds up to the limits, shown and written down; True if Ctrl-C ended them."""
     last = time.monotonic()
@@ -363,7 +301,7 @@ def _rounds(
         for report in run.rounds(at_a_time=1 if callbacks else None):
             clock.tick()
             if report.steps // every > seen // every:  # the same rounds, however often resumed
-                recorder.write(clock.row(report))
+                send(recorder.write(clock.row(report)))
             seen = report.steps
             display.update(clock.progress(report))
             answers = [callback(run, report) for callback in callbacks]
@@ -377,6 +315,11 @@ def _rounds(
                 _profiled(run)
                 last = time.monotonic()
         return interrupted.is_set()
+
+
+def _note(run: Run, display: Display, message: str) -> None:
+    run.notes.append(message)
+    display.note(message)
 
 
 def _profiled(run: Run) -> profile.Profile:

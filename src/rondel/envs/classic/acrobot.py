@@ -8,11 +8,12 @@ mass in the middle, moment of inertia 1.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
+from rondel.envs.drawing import BLUE, INK, PALE, RED, Canvas
 from rondel.envs.episodic import episodic
 from rondel.ops.random import uniform
 from rondel.spaces import Box, Discrete
@@ -34,7 +35,7 @@ def make() -> Env:
     """Three torques (-1, 0, +1); -1 for each step but the one that reaches the line; 500 steps."""
     high = np.array([1, 1, 1, 1, SPEED_LIMIT_1, SPEED_LIMIT_2], np.float32)
     spec = EnvSpec("jax:Acrobot-v1", Box(-high, high), Discrete(3))
-    return episodic(spec, start, move, observe, time_limit=500)
+    return episodic(spec, start, move, observe, time_limit=500, draw=draw)
 
 
 def start(keys: Array) -> Physics:
@@ -56,6 +57,19 @@ def move(physics: Physics, action: Array) -> tuple[Physics, Array, Array]:
 def observe(physics: Physics) -> Array:
     a, b, speed_1, speed_2 = physics
     return jnp.stack([jnp.cos(a), jnp.sin(a), jnp.cos(b), jnp.sin(b), speed_1, speed_2], axis=-1)
+
+
+def draw(physics: Physics) -> Any:
+    """Both links, and the line that the tip is to reach."""
+    canvas = Canvas(-2.3, 2.3, -2.3, 2.3, width=320)
+    canvas.line([(-2.3, 1.0), (2.3, 1.0)], PALE, 0.03)
+    angle, both = float(physics.angle_1), float(physics.angle_1 + physics.angle_2)
+    elbow = (math.sin(angle), -math.cos(angle))
+    canvas.rod((0.0, 0.0), elbow, 0.18, BLUE)
+    canvas.rod(elbow, (elbow[0] + math.sin(both), elbow[1] - math.cos(both)), 0.18, RED)
+    canvas.circle((0.0, 0.0), 0.05, INK)
+    canvas.circle(elbow, 0.05, INK)
+    return canvas.picture()
 
 
 def _change(physics: Physics, torque: Array) -> Physics:

@@ -8,11 +8,12 @@ derives the motion, here without friction.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
+from rondel.envs.drawing import BLUE, INK, PALE, RED, Canvas
 from rondel.envs.episodic import episodic
 from rondel.errors import RondelError
 from rondel.ops.random import uniform
@@ -44,9 +45,9 @@ def make(velocities: bool = True) -> Env:
     high = np.array([2 * X_LIMIT, np.inf, 2 * ANGLE_LIMIT, np.inf], np.float32)
     if velocities:
         spec = EnvSpec("jax:CartPole-v1", Box(-high, high), Discrete(2))
-        return episodic(spec, start, move, observe, time_limit=500)
+        return episodic(spec, start, move, observe, time_limit=500, draw=draw)
     spec = EnvSpec("jax:CartPole-v1?velocities=false", Box(-high[::2], high[::2]), Discrete(2))
-    return episodic(spec, start, move, lambda p: observe(p)[:, ::2], time_limit=500)
+    return episodic(spec, start, move, lambda p: observe(p)[:, ::2], time_limit=500, draw=draw)
 
 
 def start(keys: Array) -> Physics:
@@ -73,3 +74,17 @@ def move(physics: Physics, action: Array) -> tuple[Physics, Array, Array]:
 
 def observe(physics: Physics) -> Array:
     return jnp.stack(physics, axis=-1)
+
+
+def draw(physics: Physics) -> Any:
+    """The cart between the two ends of its track."""
+    canvas = Canvas(-2.8, 2.8, -0.6, 1.6)
+    canvas.line([(-2.8, 0.0), (2.8, 0.0)], PALE)
+    for end in (-X_LIMIT, X_LIMIT):
+        canvas.line([(end, -0.1), (end, 0.1)], RED)
+    x, angle = float(physics.x), float(physics.angle)
+    left, right, top = x - 0.25, x + 0.25, 0.3
+    canvas.polygon([(left, 0.0), (right, 0.0), (right, top), (left, top)], INK)
+    tip = (x + 2 * HALF_POLE * math.sin(angle), top + 2 * HALF_POLE * math.cos(angle))
+    canvas.rod((x, top), tip, 0.08, BLUE)
+    return canvas.picture()

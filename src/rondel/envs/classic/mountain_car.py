@@ -5,11 +5,13 @@ Moore, "Efficient memory-based learning for robot control" (1990).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
+from rondel.envs.drawing import BLUE, INK, RED, Canvas
 from rondel.envs.episodic import episodic
 from rondel.ops.random import uniform
 from rondel.spaces import Box, Discrete
@@ -29,7 +31,7 @@ def make() -> Env:
     """Three actions (left, none, right); -1 for each step until the goal or 200 steps are done."""
     low, high = np.array([[LEFT, -SPEED_LIMIT], [RIGHT, SPEED_LIMIT]], np.float32)
     spec = EnvSpec("jax:MountainCar-v0", Box(low, high), Discrete(3))
-    return episodic(spec, start, move, observe, time_limit=200)
+    return episodic(spec, start, move, observe, time_limit=200, draw=draw)
 
 
 def start(keys: Array) -> Physics:
@@ -57,3 +59,20 @@ def roll(physics: Physics, push: Array) -> Physics:
 
 def arrived(physics: Physics, goal: float) -> Array:
     return (physics.position >= goal) & (physics.speed >= 0)
+
+
+def draw(physics: Physics, goal: float = GOAL) -> Any:
+    """The car in its valley, and the flag."""
+    canvas = Canvas(LEFT, RIGHT, -0.1, 1.2)
+    canvas.line([(x, _height(x)) for x in np.linspace(LEFT, RIGHT, 100)], INK, 0.01)
+    foot = _height(goal)
+    canvas.line([(goal, foot), (goal, foot + 0.14)], INK, 0.008)
+    canvas.polygon([(goal, foot + 0.14), (goal, foot + 0.08), (goal + 0.07, foot + 0.11)], RED)
+    x = float(physics.position)
+    canvas.circle((x, _height(x) + 0.045), 0.04, BLUE)
+    return canvas.picture()
+
+
+def _height(x: float) -> float:
+    """Of the road: its slope is what `roll` pulls with."""
+    return 0.45 * math.sin(3 * x) + 0.55

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax.numpy as jnp
 import numpy as np
 
@@ -11,6 +13,7 @@ from rondel.envs.classic.mountain_car import (
     SPEED_LIMIT,
     Physics,
     arrived,
+    draw,
     observe,
     roll,
     start,
@@ -28,7 +31,8 @@ def make() -> Env:
     low, high = np.array([[LEFT, -SPEED_LIMIT], [RIGHT, SPEED_LIMIT]], np.float32)
     pedal = np.ones(1, np.float32)
     spec = EnvSpec("jax:MountainCarContinuous-v0", Box(low, high), Box(-pedal, pedal))
-    return episodic(spec, start, move, observe, time_limit=999)
+    shown = partial(draw, goal=GOAL)
+    return episodic(spec, start, move, observe, time_limit=999, draw=shown)
 
 
 def move(physics: Physics, action: Array) -> tuple[Physics, Array, Array]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
+from rondel.envs.drawing import INK, PALE, RED, Canvas
 from rondel.envs.episodic import episodic
 from rondel.ops.random import uniform
 from rondel.spaces import Box
@@ -28,7 +29,7 @@ def make() -> Env:
     high = np.array([1, 1, SPEED_LIMIT], np.float32)
     torque = np.array([TORQUE_LIMIT], np.float32)
     spec = EnvSpec("jax:Pendulum-v1", Box(-high, high), Box(-torque, torque))
-    return episodic(spec, start, move, observe, time_limit=200)
+    return episodic(spec, start, move, observe, time_limit=200, draw=draw)
 
 
 def start(keys: Array) -> Physics:
@@ -50,3 +51,14 @@ def move(physics: Physics, action: Array) -> tuple[Physics, Array, Array]:
 
 def observe(physics: Physics) -> Array:
     return jnp.stack([jnp.cos(physics.angle), jnp.sin(physics.angle), physics.speed], axis=-1)
+
+
+def draw(physics: Physics) -> Any:
+    """The rod on its hinge; the circle is where its tip can be."""
+    canvas = Canvas(-1.3, 1.3, -1.3, 1.3, width=320)
+    canvas.circle((0.0, 0.0), 1.01 * LENGTH, PALE)
+    canvas.circle((0.0, 0.0), 0.99 * LENGTH, "white")
+    angle = float(physics.angle)
+    canvas.rod((0.0, 0.0), (-LENGTH * math.sin(angle), LENGTH * math.cos(angle)), 0.16, RED)
+    canvas.circle((0.0, 0.0), 0.04, INK)
+    return canvas.picture()

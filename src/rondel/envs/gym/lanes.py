@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import gymnasium
 import numpy as np
 
 from rondel.envs.errors import EnvError
 from rondel.envs.gym.spaces import masked_writer, translator, writer
+from rondel.errors import RondelError
 from rondel.spaces import Discrete, zeros
 from rondel.types import EnvSpec, Step
 
@@ -81,6 +83,18 @@ class Lanes:
             raise self._explain(error, lane, None if first[lane] else actions[lane]) from error
         self._over = over
         return record(stacked, rewards, terminated, truncated, first, totals, lengths)
+
+    def picture(self) -> Any:
+        """How the first lane looks now; None if it was not made to be looked at."""
+        env, where = self.envs[0], f"{self._spec.id} can't be drawn"
+        if env.render_mode != "rgb_array":
+            return None
+        try:
+            return env.render()
+        except gymnasium.error.DependencyNotInstalled as error:
+            raise RondelError(f'{where}: {error} (pip install "rondel[video]")') from error
+        except Exception as error:
+            raise EnvError(f"{where}: {type(error).__name__}: {error}") from error
 
     def close(self) -> None:
         """Close every environment, also when one of them fails to."""

@@ -39,6 +39,9 @@ class OldEnv(gymnasium.Env[Any, Any]):
         name = type(env).__name__
         self.observation_space = space_of(env.observation_space, name)
         self.action_space = space_of(env.action_space, name)
+        modes = getattr(env, "metadata", None) or {}
+        offered = modes.get("render.modes") or modes.get("render_modes") or ()
+        self.render_mode = "rgb_array" if "rgb_array" in offered else None
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         del options
@@ -60,6 +63,9 @@ class OldEnv(gymnasium.Env[Any, Any]):
         obs, reward, done, info = result
         cut = bool(done) and bool(info.get("TimeLimit.truncated", False))
         return obs, reward, bool(done) and not cut, cut, info
+
+    def render(self) -> Any:
+        return self.adapted.render(mode="rgb_array")
 
     def close(self) -> None:
         if callable(close := getattr(self.adapted, "close", None)):

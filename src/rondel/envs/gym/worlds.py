@@ -25,9 +25,10 @@ from rondel.envs.gym.lanes import Lanes
 from rondel.envs.gym.spaces import action_spec, observation_spec, with_mask
 from rondel.errors import RondelError
 from rondel.spaces import MASK
-from rondel.types import EnvSpec, HostEnv, HostWorld
+from rondel.types import EnvSpec, HostWorld
 
 Factory: TypeAlias = Callable[[], Any]
+_PICTURE = "rgb_array"  # the render mode of those who watch
 
 
 def from_id(name: str) -> HostWorld:
@@ -42,9 +43,11 @@ def from_id(name: str) -> HostWorld:
     spec, masked = _look(env, f"gymnasium:{name}")
     vectorised = not masked and vector.usable(name, env, spec)
     env.close()
+    mode = _PICTURE if _PICTURE in env.metadata.get("render_modes", ()) else None
+    shown = partial(_lanes, partial(_make, name, mode), spec, masked, 1)
     if vectorised:
-        return HostWorld(spec, partial(vector.VectorLanes, name, spec))
-    return HostWorld(spec, partial(_lanes, partial(_make, name), spec, masked))
+        return HostWorld(spec, partial(vector.VectorLanes, name, spec), shown)
+    return HostWorld(spec, partial(_lanes, partial(_make, name), spec, masked), shown)
 
 
 def from_instance(env: Any) -> HostWorld:
@@ -54,7 +57,9 @@ def from_instance(env: Any) -> HostWorld:
     """
     env = _adapted(env)
     spec, masked = _look(env, _name(env))
-    return HostWorld(spec, partial(_lanes, _Copies(env), spec, masked))
+    copies = _Copies(env)
+    shown = partial(_lanes, copies.shown, spec, masked, 1)
+    return HostWorld(spec, partial(_lanes, copies, spec, masked), shown)
 
 
 def from_factory(factory: Callable[..., Any], made: Any) -> HostWorld:
@@ -67,7 +72,8 @@ def from_factory(factory: Callable[..., Any], made: Any) -> HostWorld:
     env = _adapted(made, factory)
     spec, masked = _look(env, _name(env))
     env.close()
-    return HostWorld(spec, partial(_lanes, partial(_build, factory), spec, masked))
+    shown = partial(_lanes, partial(_build_shown, factory), spec, masked, 1)
+    return HostWorld(spec, partial(_lanes, partial(_build, factory), spec, masked), shown)
 
 
 def call(factory: Callable[..., Any]) -> Any:
@@ -96,10 +102,21 @@ def _build(factory: Callable[..., Any]) -> Any:
     return _adapted(call(factory), factory)
 
 
+def _build_shown(factory: Callable[..., Any]) -> Any:
+    """With pictures, if the factory takes a render_mode; else as it makes them."""
+    if _parameter(factory, "render_mode") is None:
+        return _build(factory)
+    return _build(partial(factory, render_mode=_PICTURE))
+
+
 def _seed_of(factory: Callable[..., Any]) -> inspect.Parameter | None:
-    """The factory's parameter of the name `seed`, if it has one that can be given by name."""
+    return _parameter(factory, "seed")
+
+
+def _parameter(factory: Callable[..., Any], name: str) -> inspect.Parameter | None:
+    """The factory's parameter of that name, if it has one that can be given by name."""
     try:
-        found = inspect.signature(factory).parameters.get("seed")
+        found = inspect.signature(factory).parameters.get(name)
     except (TypeError, ValueError):  # what is written in C doesn't always say
         return None
     return None if found is None or found.kind is found.POSITIONAL_ONLY else found
@@ -146,15 +163,17 @@ def _look(env: Any, name: str) -> tuple[EnvSpec, bool]:
     return EnvSpec(name, observation, action), masked
 
 
-def _lanes(build: Factory, spec: EnvSpec, masked: bool, b: int, first_lane: int = 0) -> HostEnv:
+def _lanes(build: Factory, spec: EnvSpec, masked: bool, b: int, first_lane: int = 0) -> Lanes:
     return Lanes([build() for _ in range(b)], spec, masked, first_lane)
 
 
-def _make(name: str) -> Any:
+def _make(name: str, render_mode: str | None = None) -> Any:
     try:
         # Gymnasium's checker costs a call in every step; `check` has looked before
         _import_module_of(name)  # also in other processes
         bare, arguments = split(name)
+        if render_mode is not None:
+            arguments["render_mode"] = render_mode
         return gymnasium.make(bare, disable_env_checker=True, **arguments)
     except RondelError:
         raise
@@ -222,6 +241,15 @@ class _Copies:
                 f"{_name(self._env)} was given as one environment, which can't be copied for "
                 f"further lanes ({error}): give a function that makes one instead."
             ) from error
+
+    def shown(self) -> Any:
+        """One with pictures, where it can be made again by its spec; else as it is."""
+        if self._env.render_mode != _PICTURE and self._env.spec is not None:
+            with contextlib.suppress(ValueError, TypeError, gymnasium.error.Error):
+                return gymnasium.make(
+                    self._env.spec, render_mode=_PICTURE, disable_env_checker=True
+                )
+        return self()
 
 
 class _Lent(gymnasium.Wrapper[Any, Any, Any, Any]):

@@ -1,0 +1,105 @@
+"""What a run has learned, at play: `evaluate`, `record`, and what they share with `watch`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rondel import spaces
+from rondel.envs import make
+from rondel.errors import RondelError
+from rondel.run import checkpoint, demonstrations, folder, saved
+from rondel.run.evaluation import Evaluation, run_episodes
+from rondel.run.policy import Policy
+from rondel.run.run import Run
+from rondel.run.training import load
+from rondel.types import Env, HostWorld
+
+
+def evaluate(
+    what: Run | Policy | str | os.PathLike[str],
+    env: Any = None,
+    *,
+    episodes: int = 100,
+    seed: int = 0,
+    algorithm: Any = None,
+    config: Any = None,
+    network: Any = None,
+) -> Evaluation:
+    """Greedy episodes in fresh environments, of a run, a policy, or what a folder holds.
+
+    An algorithm, environment or network of your own has to be brought again for a folder.
+
+    >>> rondel.evaluate(run, episodes=100).mean
+    """
+    if episodes < 1:
+        raise RondelError(f"episodes={episodes} shows nothing: 1 or more would work.")
+    with opened(what, env, algorithm, config, network) as (policy, world):
+        return run_episodes(policy.algorithm, world, policy.weights, episodes, seed)
+
+
+@contextmanager
+def opened(
+    what: Run | Policy | str | os.PathLike[str],
+    env: Any,
+    algorithm: Any,
+    config: Any,
+    network: Any,
+) -> Iterator[tuple[Policy, Env | HostWorld]]:
+    """The policy of a run, or of what a folder holds, and the environment to play it in."""
+    if isinstance(what, Run | Policy):
+        yield _policy(what), _world(what, env)
+        return
+    own = not folder.can_be_made(saved.read(checkpoint.find(Path(what))).env)
+    bring = env if own else None  # a run of ours can be tried in any environment
+    with load(what, algorithm=algorithm, env=bring, config=config, network=network) as run:
+        yield run.policy, _world(run, env)
+
+
+def _world(what: Run | Policy, env: Any) -> Env | HostWorld:
+    """Where a policy is to play: where it was trained, or in another one that it can take."""
+    if env is None and isinstance(what, Run):
+        return what.setup.task.env
+    spec = what.policy.spec if isinstance(what, Run) else what.spec
+    world = make(spec.id if env is None else env)
+    wanted, given = (spaces.to_json(spaces.unstacked(s.observation)) for s in (spec, world.spec))
+    if wanted != given or spaces.to_json(spec.action) != spaces.to_json(world.spec.action):
+        raise RondelError(
+            f"{world.spec.id} has other observations or actions than {spec.id}, where the policy "
+            "was trained: take an environment with the same."
+        )
+    return world
+
+
+def _policy(what: Run | Policy) -> Policy:
+    return what.policy if isinstance(what, Run) else what
+
+
+def record(
+    what: Run | Policy | str | os.PathLike[str] | demonstrations.Act,
+    file: str | os.PathLike[str],
+    env: Any = None,
+    *,
+    episodes: int = 100,
+    seed: int = 0,
+) -> float:
+    """Write greedy episodes into a file, as demonstrations for others; returns their mean return.
+
+    Of a run, a policy, what a folder holds, or a function of your own, `act(obs, carry) -> (action,
+    carry)` for single observations: carry is None when an episode begins, and then what it last
+    returned. Its actions are choices from 0, or in -1..1.
+
+    >>> rondel.record(run, "demonstrations.safetensors", episodes=100)
+    """
+    if isinstance(what, str | os.PathLike):
+        with load(what) as run:
+            return record(run, file, env, episodes=episodes, seed=seed)
+    if not isinstance(what, Run | Policy):
+        if env is None:
+            raise RondelError("A function of your own needs an environment to act in: env=….")
+        return demonstrations.record_with(what, make(env), file, episodes, seed)
+    act = demonstrations.act_of(_policy(what))
+    return demonstrations.record_with(act, _world(what, env), file, episodes, seed)

@@ -1,0 +1,243 @@
+"""A policy at play, as a video: greedy episodes, drawn step by step.
+
+The episodes are those that `evaluate` plays with the same seed. A picture is, in this order, what
+the environment draws itself (`Env.draw`, `ShownEnv.picture`) or an image that the policy sees.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rondel.envs import EnvError, bare_id
+from rondel.envs.registry import CLASSICS
+from rondel.envs.seen import picture_of
+from rondel.errors import RondelError, at_least
+from rondel.execution.keys import key_of, per_lane
+from rondel.execution.seeds import Purpose, lane_seeds
+from rondel.execution.task import to_device
+from rondel.run import checkpoint, folder, video
+from rondel.run.evaluation import greedy
+from rondel.run.playing import opened
+from rondel.run.policy import Policy
+from rondel.run.run import Run
+from rondel.types import Env, HostWorld, Step, Tree
+
+
+class Video(NamedTuple):
+    """Where a video is, and what it shows: the return and the length of each episode."""
+
+    path: Path
+    returns: list[float]
+    lengths: list[int]
+    unfinished: int  # episodes that went on for longer than was to be shown
+
+
+class Moment(NamedTuple):
+    """An episode after so many steps."""
+
+    episode: int
+    step: int
+    total: float  # of its rewards so far
+    over: bool
+    picture: np.ndarray  # [height, width, 3] uint8
+
+
+def watch(
+    what: Run | Policy | str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    *,
+    env: Any = None,
+    episodes: int = 1,
+    seed: int = 0,
+    steps: int = 1_000,
+    fps: int = 30,
+    overwrite: bool = False,
+    algorithm: Any = None,
+    config: Any = None,
+    network: Any = None,
+) -> Video:
+    """Write a video of greedy episodes of a run, a policy, or what a folder holds.
+
+    `out` ends in .gif or .mp4; by default it is a new .gif in the run's folder, or in this one. Of
+    an episode at most `steps` are shown. The rest is as in `evaluate`.
+
+    >>> rondel.watch("runs/first", "first.gif", episodes=3).returns
+    """
+    at_least(1, episodes=episodes, steps=steps)
+    path = _free(_home(what)) if out is None else Path(out)
+    video.check(path, fps, overwrite)
+    returns, lengths, ended = [0.0] * episodes, [0] * episodes, [False] * episodes
+
+    def images() -> Generator[Any, None, None]:
+        with opened(what, env, algorithm, config, network) as (policy, world):
+            for moment in moments(policy, world, episodes, seed, steps):
+                at = moment.episode
+                returns[at], lengths[at], ended[at] = moment.total, moment.step, moment.over
+                image = video.framed(moment.picture, _caption(moment))
+                last = moment.over or moment.step == steps
+                yield from [image] * (1 + fps // 2 * last)  # a look at how it ended
+
+    with closing(images()) as frames:
+        video.write(frames, path, fps)
+    return Video(path, returns, lengths, ended.count(False))
+
+
+def moments(
+    policy: Policy, world: Env | HostWorld, episodes: int, seed: int, steps: int
+) -> Iterator[Moment]:
+    """Greedy episodes one after the other, at most `steps` of each, from its start to its end."""
+    algorithm, key = policy.algorithm, key_of(seed, Purpose.EVALUATE, 1)
+    act = jax.jit(partial(greedy, algorithm))
+    lane: _Lane = _Traced(world, seed) if isinstance(world, Env) else _Hosted(world, seed)
+    try:
+        for episode in range(episodes):
+            number = jnp.array([episode], jnp.int32)
+            step, carry = lane.begin(episode), algorithm.carry(number)
+            yield Moment(episode, 0, 0.0, False, _picture(world, lane, step))
+            taken = t = 0
+            over = False
+            while taken < steps and not over:
+                action, carry = act(policy.weights, carry, to_device(step), key, number, t)
+                step = lane.step(np.asarray(action))
+                t, taken = t + 1, taken + (not step.first[0])
+                done = step.terminated[0] | step.truncated[0]
+                over = bool(done) and int(step.episode_length[0]) > 0  # not by a lost life
+                picture = _picture(world, lane, step)
+                yield Moment(episode, taken, float(step.episode_return[0]), over, picture)
+    finally:
+        lane.close()
+
+
+class _Lane(Protocol):
+    """One lane, whose n-th episode begins as that of lane n where policies are evaluated."""
+
+    def begin(self, episode: int) -> Step: ...
+
+    def step(self, action: np.ndarray) -> Step: ...
+
+    def picture(self) -> Any: ...
+
+    def close(self) -> None: ...
+
+
+class _Traced:
+    def __init__(self, env: Env, seed: int) -> None:
+        self._env, self._key = env, key_of(seed, Purpose.EVALUATE)
+        self._init, self._step = jax.jit(env.init) if env.pure else env.init, jax.jit(env.step)
+        self._state: Tree = None
+
+    def begin(self, episode: int) -> Step:
+        self.close()
+        number = jnp.array([episode], jnp.int32)
+        self._state, step = self._init(per_lane(self._key, number))
+        return step
+
+    def step(self, action: np.ndarray) -> Step:
+        self._state, step = self._step(self._state, action)
+        return step
+
+    def picture(self) -> Any:
+        if self._env.draw is None:
+            return None
+        try:
+            return self._env.draw(jax.tree.map(_first, self._state))
+        except Exception as error:
+            raise EnvError(
+                f"draw() of {self._env.spec.id} raised {type(error).__name__}: {error}"
+            ) from error
+
+    def close(self) -> None:
+        if self._env.close is not None and self._state is not None:
+            self._env.close(self._state)
+        self._state = None
+
+
+def _first(x: Any) -> Any:
+    """Of the one lane; random keys are no NumPy arrays."""
+    return x[0] if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else np.asarray(x[0])
+
+
+class _Hosted:
+    def __init__(self, world: HostWorld, seed: int) -> None:
+        self._shown = world.show is not None
+        self._env: Any = world.make(1, 0) if world.show is None else world.show()
+        self._seed = seed
+
+    def begin(self, episode: int) -> Step:
+        seeds = lane_seeds(self._seed, Purpose.EVALUATE, 1, first_lane=episode)
+        return self._env.reset(seeds)
+
+    def step(self, action: np.ndarray) -> Step:
+        return self._env.step(action)
+
+    def picture(self) -> Any:
+        return self._env.picture() if self._shown else None
+
+    def close(self) -> None:
+        self._env.close()
+
+
+def _picture(world: Env | HostWorld, lane: _Lane, step: Step) -> np.ndarray:
+    """How it looks now, by the best that there is."""
+    spec, picture = world.spec, lane.picture()
+    if picture is None:
+        seen = picture_of(spec.observation, jax.tree.map(lambda x: np.asarray(x)[0], step.obs))
+        if seen is None:
+            raise RondelError(f"{spec.id} has no picture to show. {_advice(world)}")
+        return seen
+    picture = np.asarray(picture)
+    if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[-1] != 3:
+        raise RondelError(
+            f"{spec.id} was drawn as {picture.dtype} of shape {picture.shape}: uint8 of shape "
+            "(height, width, 3) would work."
+        )
+    return picture
+
+
+def _advice(world: Env | HostWorld) -> str:
+    """How an environment can offer a picture."""
+    kind, _, name = world.spec.id.partition(":")
+    bare = bare_id(world.spec.id)
+    if kind == "envpool-xla":
+        return f"The same game outside of the program has: --env envpool:{name}."
+    if bare in CLASSICS and kind != "jax":
+        return f"The same task in JAX has: --env jax:{bare}."
+    if isinstance(world, Env):
+        return (
+            "Give it one: a function draw(state of one lane) that returns a uint8 array of shape "
+            "(height, width, 3), as draw=… of `episodic` or of `Env`."
+        )
+    return (
+        'Give it one: "rgb_array" among the render_modes of its metadata, a render_mode that its '
+        "__init__ takes, and a render() that returns a uint8 array of shape (height, width, 3)."
+    )
+
+
+def _caption(moment: Moment) -> str:
+    ended = "   over" if moment.over else ""
+    numbers = f"step {moment.step:,}   return {moment.total:,.4g}"
+    return f"episode {moment.episode + 1}   {numbers}{ended}"
+
+
+def _home(what: Run | Policy | str | os.PathLike[str]) -> Path:
+    """The folder that a video goes into if no other was named."""
+    if isinstance(what, Policy):
+        return Path()
+    if isinstance(what, Run):
+        return what.path or Path()
+    return folder.home_of(checkpoint.find(Path(what)))
+
+
+def _free(home: Path) -> Path:
+    """A name in a folder that nothing has yet."""
+    names = ("watch.gif", *(f"watch-{i}.gif" for i in range(2, 1000)))
+    return next(home / name for name in names if not (home / name).exists())

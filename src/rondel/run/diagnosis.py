@@ -48,7 +48,7 @@ _REMEDIES = {
 
 class Verdict(NamedTuple):
     bound: str  # a stage, or transport, python, dispatch
-    part: float  # of the time of the piece that is busiest
+    part: float  # of the time of the piece that is busiest, or of a round of pieces in turn
     text: str
     piece: str = "all"  # which that is
 
@@ -57,18 +57,27 @@ def diagnose(profile: Profile) -> Verdict:
     """Read a profile as someone would who has seen many of them."""
     piece = max(profile.pieces, key=lambda piece: piece.busy)
     bound, part = _bound(profile, piece)
-    whose = f"of the time of {piece.name}" if len(profile.pieces) > 1 else "of the time"
-    said = _MEANS.get(bound, bound)
-    text = f"{bound} bounds this run: {said if said != bound else 'it'} takes {part:.0%} {whose}"
-    waits = 1.0 - piece.busy
-    text += f", which waits for others {waits:.0%} of it" if len(profile.pieces) > 1 else ""
+    said = _MEANS.get(bound, "it")
+    text = f"{bound} bounds this run: {said} takes {part:.0%} "
+    if _in_turn(profile):
+        text += f"of each round, in which {piece.name} waits for others {1.0 - piece.busy:.0%}"
+    elif len(profile.pieces) > 1:
+        text += f"of the time of {piece.name}, which waits for others {1.0 - piece.busy:.0%} of it"
+    else:
+        text += "of the time"
     advice = " ".join(_help(profile, piece, bound))
     return Verdict(bound, part, f"{text}. {advice}".strip(), piece.name)
 
 
 def _bound(profile: Profile, piece: Piece) -> tuple[str, float]:
-    """The stage, or what else, that costs most, and its part of the busiest piece's time."""
-    costs = costs_of(piece)
+    """The stage, or what else, that costs most, and its part of the busiest piece's time.
+
+    Pieces that take turns are busy one after the other: then it is a part of all their time.
+    """
+    costs: dict[str, float] = {}
+    for one in profile.pieces if _in_turn(profile) else (piece,):
+        for name, part in costs_of(one).items():
+            costs[name] = costs.get(name, 0.0) + part
     costs[TRANSPORT] = costs.get(TRANSPORT, 0.0) + _between(profile)
     bound = max(costs, key=lambda name: costs[name])
     part = costs[bound]
@@ -98,8 +107,13 @@ def _between(profile: Profile) -> float:
 
     Without lag they work one after the other, so what none of them is busy with is that.
     """
-    in_turn = len(profile.pieces) > 1 and not profile.lag and not profile.free
-    return max(0.0, 1.0 - sum(piece.busy for piece in profile.pieces)) if in_turn else 0.0
+    if not _in_turn(profile):
+        return 0.0
+    return max(0.0, 1.0 - sum(piece.busy for piece in profile.pieces))
+
+
+def _in_turn(profile: Profile) -> bool:
+    return len(profile.pieces) > 1 and not profile.lag and not profile.free
 
 
 def _is_tiny(profile: Profile) -> bool:

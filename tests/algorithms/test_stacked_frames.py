@@ -7,7 +7,7 @@ import pytest
 
 import rondel
 from rondel.envs import check
-from rondel.run.setup import bytes_of
+from rondel.run.shards import bytes_of
 from rondel.spaces import MASK, Box, Discrete, MultiBinary
 from rondel.types import Env, EnvSpec, Step
 

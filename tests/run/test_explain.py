@@ -15,7 +15,7 @@ from rondel.execution.traced import TracedLanes
 from rondel.plan import parse
 from rondel.run.explain import Explanation
 from rondel.run.handovers import Handover
-from rondel.run.setup import bytes_of
+from rondel.run.shards import bytes_of
 
 # CartPole observes 4 numbers and has 2 actions, so with 8 hidden units a network is
 # 4 * 8 + 8 + 8 * 2 + 2 = 58 numbers, 232 bytes.

@@ -20,6 +20,7 @@ from rondel.algorithms import ppo
 from rondel.envs.errors import EnvError
 from rondel.run import checkpoint
 from rondel.run.display import Silent
+from rondel.run.setup import prepare
 from run.small import DQN, PPO
 
 
@@ -119,6 +120,16 @@ def test_flags_beat_tuned_settings_which_beat_defaults() -> None:
     flagged = rondel.start("ppo", "Pendulum-v1", steps=1, discount=0.5).setup
     assert flagged.config.discount == 0.5
     assert "discount" not in flagged.tuned
+
+
+def test_a_free_run_goes_without_the_tuned_scaling_of_rewards() -> None:
+    free = prepare("impala", "CartPole-v1", fields={"plan": "actor*4 | learner", "free": True})
+    assert not free.options.scale_rewards
+    assert "scale_rewards" not in free.tuned
+    in_step = prepare("impala", "CartPole-v1", fields={"plan": "actor*4 | learner"})
+    assert in_step.options.scale_rewards
+    with pytest.raises(RondelError, match="leave one of the two out"):
+        prepare("impala", "CartPole-v1", fields={"free": True, "scale_rewards": True})
 
 
 @dataclass(frozen=True)

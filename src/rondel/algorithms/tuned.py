@@ -139,7 +139,13 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
         },
     },
     "appo": {
-        "CartPole-v1": {"lanes": 8, "block": 2, "rollout": 16, "scale_rewards": True},
+        "CartPole-v1": {
+            "lanes": 8,
+            "block": 2,
+            "rollout": 16,
+            "scale_rewards": True,
+            "anneal_steps": 300_000,
+        },
     },
     "ars": {
         "CartPole-v1": {"rollout": 500},

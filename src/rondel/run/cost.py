@@ -18,7 +18,8 @@ from rondel.execution.keys import key_of, per_lane
 from rondel.execution.seeds import Purpose
 from rondel.execution.task import Task, keeps_state
 from rondel.plan import Piece, Plan
-from rondel.run.setup import Setup, Shard, bytes_of, shard_like
+from rondel.run.setup import Setup
+from rondel.run.shards import Shard, bytes_of, shard_like
 from rondel.run.summary import size
 from rondel.types import Env, Tree
 

@@ -25,7 +25,8 @@ from rondel.plan.pointing import counted
 from rondel.plan.resources import resources_for
 from rondel.run import machine, summary
 from rondel.run.handovers import Handover, handovers, lane_like, own_rounds
-from rondel.run.setup import Setup, Shard, bytes_of, prepare, shard_like
+from rondel.run.setup import Setup, prepare
+from rondel.run.shards import Shard, bytes_of, shard_like
 from rondel.types import Env
 
 

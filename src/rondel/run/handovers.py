@@ -17,7 +17,7 @@ from rondel.execution.layout import phases, route
 from rondel.execution.parts import taken
 from rondel.execution.task import Task, without_keys
 from rondel.plan import Plan
-from rondel.run.setup import Shard
+from rondel.run.shards import Shard
 from rondel.types import Tree
 
 

@@ -19,7 +19,8 @@ from rondel.execution import learning
 from rondel.run import checkpoint
 from rondel.run.checkpoint import CheckpointError
 from rondel.run.fields import fits
-from rondel.run.setup import Setup, bytes_of
+from rondel.run.setup import Setup
+from rondel.run.shards import bytes_of
 
 
 class Saved(NamedTuple):

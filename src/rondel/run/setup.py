@@ -19,11 +19,11 @@ from rondel.algorithms.tuned import TUNED
 from rondel.algorithms.wrappers import with_observation_normalisation, with_reward_scaling
 from rondel.envs import bare_id, check, is_ours, make
 from rondel.errors import RondelError, at_least
-from rondel.execution import experience, learning, mesh
+from rondel.execution import learning, mesh
 from rondel.execution.backend import Backend
 from rondel.execution.backends.inline import Inline
 from rondel.execution.room import refuse_too_much
-from rondel.execution.task import Task, without_keys
+from rondel.execution.task import Task
 from rondel.plan import Plan
 from rondel.plan.pieces import write
 from rondel.plan.pointing import divisors, listed, nearest, pointed
@@ -31,8 +31,9 @@ from rondel.plan.resources import resources_for
 from rondel.plan.rules import first_fault
 from rondel.run import demonstrations, machine, networks
 from rondel.run.fields import with_fields
+from rondel.run.shards import bytes_of, shard_like
 from rondel.spaces import zeros
-from rondel.types import Algorithm, Env, EnvSpec, HostWorld, Tree
+from rondel.types import Algorithm, Env, EnvSpec, HostWorld
 
 BACKENDS = ("inline", "threads", "processes", "ray")
 _PATIENCE = 1e8  # seconds: clocks of the system don't count much further
@@ -100,6 +101,9 @@ def prepare(
     own = _spelled(own)
     options = with_fields(Options(lanes=getattr(algorithm, "LANES", Options.lanes)), own)
     options, plan = _planned(dataclasses.replace(options, block=_block(options)))
+    if plan.free and "scale_rewards" in chosen.keys() - fields.keys():  # impossible, and not asked
+        options = dataclasses.replace(options, scale_rewards=False)
+        chosen = {k: v for k, v in chosen.items() if k != "scale_rewards"}
     if config is not None:
         config = with_fields(config, rest)
     elif rest:
@@ -161,35 +165,6 @@ def _check_planner(name: str, build: Any, options: Options) -> None:
             f"{name} looks ahead in its environment, from what is seen there and to what is earned "
             f"there: leave {' and '.join(changed)} out."
         )
-
-
-class Shard(NamedTuple):
-    """Shapes and types of what a copy of the memory stage keeps and gives."""
-
-    memory: Tree
-    batch: Tree  # [rows, ...]
-
-    @property
-    def rows(self) -> int:
-        return int(jax.tree.leaves(self.batch)[0].shape[0])
-
-
-def shard_like(task: Task, copies: int, on: str | None) -> Shard:
-    """One of so many copies of the memory stage; refuses more than this machine has for them."""
-    lanes, recipe, zero = task.lanes // copies, task.algorithm.memory, np.int32(0)
-    items, _ = experience.produced_like(task._replace(block=lanes), lanes)
-    memory = jax.eval_shape(lambda: recipe.init(items, copies))
-    if on != "ray":  # whose copies may be on several machines
-        refuse_too_much(copies * bytes_of(memory))
-    draw = partial(learning.draw, task, part=(0, copies))
-    batch, _ = jax.eval_shape(draw, np.uint32(0), memory, zero, zero)
-    return Shard(memory, batch)
-
-
-def bytes_of(tree: Tree) -> int:
-    """How much memory a tree of arrays, or of shapes and types, takes."""
-    leaves = jax.tree.leaves(jax.eval_shape(without_keys, tree))
-    return sum(x.size * x.dtype.itemsize for x in leaves)
 
 
 def _check_size(task: Task) -> None:

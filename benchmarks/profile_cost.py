@@ -4,7 +4,7 @@
 
 How many marks the copies of a run make in a second, times what a mark takes here, is the part of
 their time that goes into marking. To show it while it runs a copy says something once a second, the
-driver looks at all of them every 3 seconds, and a terminal's panel is drawn four times a second.
+driver looks at all of them every 3 seconds, and a terminal's panel is drawn twice a second.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def main() -> None:
     said, looked, drawn = live_seconds()
     print(f"A copy's say {said * 1e6:.0f} microseconds, once a second: {said:.4%}.")
     print(f"A look {looked * 1e6:.0f} microseconds, every 3 seconds: {looked / 3:.4%}.")
-    print(f"A drawing {drawn * 1e3:.1f} milliseconds, 4 a second: {4 * drawn:.2%}.\n", flush=True)
+    print(f"A drawing {drawn * 1e3:.1f} milliseconds, 2 a second: {2 * drawn:.2%}.\n", flush=True)
     print("| run | on | marks a second of the busiest copy | part of its time |")
     print("|---|---|---|---|")
     for algorithm, env, plan, on, steps in RUNS:

@@ -118,7 +118,7 @@ def test_the_curve_grows_with_the_run():
     assert display._sparkline([5.0, 5.0]) == "▁▁"
 
 
-def test_the_panel_draws_at_most_four_times_a_second():
+def test_the_panel_draws_at_most_twice_a_second():
     stream = Terminal()
     panel = Panel(stream)
     panel.start(SUMMARY)
@@ -126,7 +126,7 @@ def test_the_panel_draws_at_most_four_times_a_second():
         panel.update(progress(steps=i, seconds=i / 1000))
     panel.stop("Done.")
     text = stream.getvalue()
-    assert text.count("loss/policy") <= 6
+    assert text.count("loss/policy") <= 4
     assert "999 of 100k" in text  # the last one is shown
     assert text.rstrip().endswith("Done.")
 

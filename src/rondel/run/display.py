@@ -180,7 +180,7 @@ class Panel:
     Under the bar is the return's curve so far.
     """
 
-    def __init__(self, stream: TextIO | None = None, every: float = 0.25) -> None:
+    def __init__(self, stream: TextIO | None = None, every: float = 0.5) -> None:
         self._console = Console(file=stream or sys.stderr, highlight=False)
         self._every = every
         self._shown = -math.inf

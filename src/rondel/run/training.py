@@ -129,7 +129,7 @@ def train(
     log = outputs.names_in(log)
     request = _request(algorithm, env, steps, seed, config, tuned, until_return, fields)
     setup = request[0]
-    fitting = _fitting(setup)
+    fitting = _fitting(setup) if display else None
     path = folder.claim(out, setup.name, setup.env_id, seed)
     try:
         run = Run(*request, path)
@@ -184,7 +184,8 @@ def resume(
             f"steps={2 * run.steps} (--steps on the command line), and another until_return if it "
             "has one (inf for none)."
         )
-    return _drive(run, _fitting(run.setup), callbacks, display or Silent(), began, log, found)
+    fitting = _fitting(run.setup) if display else None
+    return _drive(run, fitting, callbacks, display or Silent(), began, log, found)
 
 
 def load(
@@ -224,7 +225,10 @@ def _goal(before: saved.Saved) -> float:
 
 
 def _fitting(setup: Setup) -> tuple[Cost, int]:
-    """What a run will take of memory, and what is free; it says so if that is not enough."""
+    """What a run will take of memory, and what is free; it says so if that is not enough.
+
+    It traces what will be compiled, which takes a moment: only where someone is shown it.
+    """
     cost, room = cost_of(setup), machine.room()
     here = setup.options.on != "ray" or not setup.options.address
     if here and (warning := cost.warning(room)):
@@ -234,7 +238,7 @@ def _fitting(setup: Setup) -> tuple[Cost, int]:
 
 def _drive(
     run: Run,
-    fitting: tuple[Cost, int],
+    fitting: tuple[Cost, int] | None,
     callbacks: Sequence[Callback] | Callback,
     display: Display,
     began: float,
@@ -257,7 +261,7 @@ def _drive(
         before = max((number(row, "seconds") or 0.0 for row in rows[-1:]), default=0.0)
         place = outputs.Place(run.path, meta, rows, found is not None)
         first = run.ring.round
-        display.start(summary.rows(run, *fitting))
+        display.start(summary.rows(run, *fitting) if fitting else [])
         ending = failed = f"The run failed; its folder is {run.path}."
         try:
             with recorder, outputs.opened(log, place, partial(_note, run, display)) as send:

@@ -73,7 +73,7 @@ CASES = (
     Case("ppo", "CartPole-v1", "env*2 | policy+learner", 200_000, 100),
     Case("ppo", "gymnasium:CartPole-v1", "actor*2 | learner", 200_000, 100),
     Case("dqn", "CartPole-v1", "actor*2 | learner", 100_000, 20, free=True, lag=2, block=4),
-    Case("impala", "CartPole-v1", "actor*2 | learner", 300_000, 100, free=True, lag=4),
+    Case("impala", "CartPole-v1", "actor*2 | learner", 300_000, 100, free=True, lag=4, block=2),
 )
 
 

@@ -97,14 +97,16 @@ def _holds(task: Task, plan: Plan, piece: Piece, shard: Shard) -> dict[str, int]
     learner = jax.eval_shape(partial(learning.init, task), np.uint32(0))
     weights = bytes_of(jax.eval_shape(task.algorithm.learning, learner))
     held = dict[str, int]()
-    if "gradient" in stages or "update" in stages:
+    if {"label", "gradient", "update"} & set(stages):
         held["weights"] = weights
     elif "policy" in stages:
         held["weights"] = bytes_of(experience.weights_like(task))
     if "update" in stages:
         held["optimiser"] = max(0, bytes_of(learner) - weights)
     if "gradient" in stages:
-        held |= {"gradients": weights, "batch": bytes_of(shard.batch) // piece.copies}
+        held["gradients"] = weights
+    if {"label", "gradient"} & set(stages):
+        held["batch"] = bytes_of(shard.batch) // piece.copies
     if "memory" in stages:
         frames = _frames(shard.memory)
         held |= {"memory": bytes_of(shard.memory) - frames}

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rondel.run.plot import plot as plot
     from rondel.run.policy import Policy as Policy
     from rondel.run.run import Run as Run
+    from rondel.run.several import Runs as Runs
     from rondel.run.training import load as load
     from rondel.run.training import resume as resume
     from rondel.run.training import start as start
@@ -64,6 +65,7 @@ _WHERE = {
     "Evaluation": "rondel.run.evaluation",
     "Policy": "rondel.run.policy",
     "Run": "rondel.run.run",
+    "Runs": "rondel.run.several",
     "compare": "rondel.run.compare",
     "evaluate": "rondel.run.playing",
     "explain": "rondel.run.explain",

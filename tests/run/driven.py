@@ -14,8 +14,8 @@ STEPS = 6_000
 SMALL = "--lanes 8 --rollout 16 --epochs 1 --minibatches 2 --hidden 8 --no-tuned".split()
 MAIN = """
 import sys
-from rondel.run import cli, training
-training._CHECKPOINT_SECONDS = 0.0
+from rondel.run import cli, driving
+driving.CHECKPOINT_SECONDS = 0.0
 cli.main(sys.argv[1:])
 """
 

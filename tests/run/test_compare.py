@@ -67,6 +67,15 @@ def test_large_numbers_are_written_out(tmp_path: Path) -> None:
     assert "| ppo | 1 | 12,346 | one seed | 60,020 |" in str(rondel.compare(tmp_path))
 
 
+def test_the_folder_of_several_seeds_is_all_of_them(tmp_path: Path) -> None:
+    for seed in range(3):
+        run(tmp_path / "ours" / f"seed-{seed}", seed, [1 + seed])
+    run(tmp_path / "other", 0, [7], algorithm="dqn")
+    assert [row.seeds for row in rondel.compare(tmp_path / "ours").rows("CartPole-v1")] == [3]
+    rows = rondel.compare(tmp_path).rows("CartPole-v1")
+    assert [(row.label, row.seeds) for row in rows] == [("dqn", 1), ("ppo", 3)]
+
+
 def test_a_group_is_named_by_what_it_differs_in(tmp_path: Path) -> None:
     paths = [
         run(tmp_path / "a", 0, [1]),

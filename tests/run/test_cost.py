@@ -12,7 +12,7 @@ import pytest
 import rondel
 from rondel.execution.task import without_keys
 from rondel.memory.frames import Film, Frames
-from rondel.run import cost, machine, training
+from rondel.run import cost, driving, machine
 from rondel.run.cost import Cost, PieceCost, cost_of
 from rondel.run.setup import prepare
 from run.small import DQN
@@ -72,11 +72,11 @@ def test_it_is_said_before_anything_is_made(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(machine, "room", lambda: 2**20)
-    training._fitting(prepare("dqn", "CartPole-v1", fields=SMALL))
+    driving.fitting(prepare("dqn", "CartPole-v1", fields=SMALL))
     assert "it may be killed" in caplog.text
     there = {"plan": "actor | learner", "on": "ray", "address": "10.0.0.1:6379"}
     caplog.clear()
-    training._fitting(prepare("dqn", "CartPole-v1", fields=SMALL | there))
+    driving.fitting(prepare("dqn", "CartPole-v1", fields=SMALL | there))
     assert caplog.text == ""  # that is another machine
 
 

@@ -11,7 +11,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from rondel.run import display
+from rondel.run import display, figures
 from rondel.run.display import Lines, Panel, Progress, Silent
 
 SUMMARY = [("env", "jax:CartPole-v1 (fastest of jax, gymnasium)"), ("plan", "all, one program")]
@@ -218,19 +218,65 @@ def test_displays_go_to_stderr_by_default(capsys):
     ],
 )
 def test_numbers_are_short(value, text):
-    assert display._number(value) == text
+    assert figures.number(value) == text
 
 
 def test_durations_and_counts_are_short():
-    assert [display._duration(s) for s in (0, 59.2, 3599, 3600)] == [
+    assert [figures.duration(s) for s in (0, 59.2, 3599, 3600)] == [
         "0:00",
         "1:00",
         "59:59",
         "1:00:00",
     ]
-    assert [display._short(n) for n in (999, 1500, 1_250_000, 10**9)] == [
+    assert [figures.short(n) for n in (999, 1500, 1_250_000, 10**9)] == [
         "999",
         "1.5k",
         "1.25M",
         "1B",
     ]
+
+
+# Several seeds.
+
+
+def test_lines_of_several_seeds_each_have_their_own_time():
+    stream = io.StringIO()
+    lines = Lines(stream, every=5.0)
+    for second in (0.0, 1.0, 6.0):
+        for seed in (0, 12):
+            lines.update(progress(seed=seed, seconds=second, steps=int(second)))
+    lines.stop("seed 0: done\nDone.")
+    shown = stream.getvalue().splitlines()
+    assert [line.split(" of ")[0] for line in shown[:4]] == [
+        "seed 0: 0",
+        "seed 12: 0",
+        "seed 0: 6",
+        "seed 12: 6",
+    ]
+    assert shown[4:] == ["seed 0: done", "Done."]
+    assert max(map(len, shown)) <= 80
+
+
+def test_the_panel_has_a_row_for_each_seed_within_its_width():
+    seeds = [progress(seed=seed, steps=10**9 + seed, total_steps=3 * 10**9) for seed in range(12)]
+    console = Console(record=True, width=80, file=io.StringIO())
+    console.print(display._seeds(seeds, 76))
+    lines = console.export_text().splitlines()
+    assert {cell_len(line) for line in lines} == {76}
+    words = [line.strip("│ ").split() for line in lines]
+    assert words[1] == ["seed", "steps", "return", "length", "episodes", "steps/s", "left"]
+    assert [row[0] for row in words[2:-1]] == [str(seed) for seed in range(12)]
+    assert all("312.4" in row and "2,000" in row for row in words[2:-1])
+
+
+def test_the_panel_of_several_seeds_shows_the_last_of_each():
+    stream = Terminal()
+    panel = Panel(stream)
+    panel.start(SUMMARY)
+    for i in range(100):
+        panel.update(progress(seed=i % 2, steps=i, seconds=i / 1000))
+    panel.update(progress(seed=1, steps=7, seconds=0.0))  # one that began later
+    panel.stop("")
+    last = stream.getvalue().rpartition("episodes")[2].split()
+    assert "98" in last
+    assert "7" in last

@@ -16,9 +16,9 @@ TRAIN = ["train", "ppo", "CartPole-v1", "--eval-episodes", "3", "--json", *SMALL
 MAIN = """
 import resource, signal, sys
 from pathlib import Path
-from rondel.run import checkpoint, cli, training
+from rondel.run import checkpoint, cli, driving
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-training._CHECKPOINT_SECONDS = 0.0
+driving.CHECKPOINT_SECONDS = 0.0
 limit, after, real = int(sys.argv[1]), int(sys.argv[2]), checkpoint.save
 def save(*args, **kwargs):
     path = real(*args, **kwargs)

@@ -7,7 +7,6 @@ so the numbers don't depend on how many rounds a call is asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -64,8 +63,9 @@ def one_round(
     lane: Array,
     round: Array,
     others: Exchange = Exchange(),  # noqa: B008 it is a plain value
+    draws: Array | None = None,
 ) -> tuple[State, Tree, Round]:
-    """Produce, add, absorb, learn."""
+    """Produce, add, absorb, learn. `draws` says how often to learn; by default `round` does."""
     weights = boundary(task.algorithm.acting(state.learner))
     env, step, lanes, produced = experience.roll(
         task, seed, weights, state.env, state.step, state.lanes, lane, round
@@ -75,7 +75,7 @@ def one_round(
     summary, outcome = others.lanes((produced.summary, produced.outcome))
     learner = task.algorithm.absorb(state.learner, summary)
     learner, memory, metrics = learning.learn(
-        task, seed, learner, memory, round, others.part, others.contributions
+        task, seed, learner, memory, round, others.part, others.contributions, draws
     )
     recent = push(state.recent, outcome)
     state = State(learner, env, step, lanes, recent)
@@ -99,31 +99,54 @@ def program(task: Task, others: Exchange = Exchange()) -> Any:  # noqa: B008 it 
         steps_left: Array,
         until_return: Array,
     ) -> tuple[State, Tree, Round, Array]:
-        step = partial(one_round, task, seed, others=others)
-        like = jax.eval_shape(step, state, memory, lane, round)[2]
-        reports = jax.tree.map(lambda x: jnp.zeros((capacity(task), *x.shape), x.dtype), like)
+        def one(state: State, memory: Tree, i: Array) -> tuple[State, Tree, Round]:
+            return one_round(task, seed, state, memory, lane, round + i, others)
 
-        def goes_on(loop: Tree) -> Array:
-            state, _, _, i, steps, finite = loop
-            unsolved = mean_return(state.recent) < until_return
-            return (i < rounds) & (steps < steps_left) & finite & unsolved
+        def is_over(state: State, steps: Array) -> Array:
+            return (steps >= steps_left) | (mean_return(state.recent) >= until_return)
 
-        def body(loop: Tree) -> Tree:
-            state, memory, reports, i, steps, _ = loop
-            state, memory, report = step(state, memory, lane, round + i)
-            finite = jnp.bool_(True)
-            for metric in report.metrics.values():
-                finite &= jnp.isfinite(metric).all()
-            reports = jax.tree.map(
-                lambda all_, one: lax.dynamic_update_index_in_dim(all_, one, i, 0), reports, report
-            )
-            return state, memory, reports, i + 1, steps + report.outcome.valid.sum(), finite
-
-        start = (state, memory, reports, jnp.int32(0), jnp.int32(0), jnp.bool_(True))
-        state, memory, reports, i, _, _ = lax.while_loop(goes_on, body, start)
-        return state, memory, reports, i
+        return repeated(one, is_over, state, memory, rounds, capacity(task))
 
     return advance
+
+
+def repeated(
+    one: Callable[[State, Tree, Array], tuple[State, Tree, Round]],
+    is_over: Callable[[State, Array], Array],
+    state: State,
+    memory: Tree,
+    rounds: Array,
+    most: int,
+    going: Any = np.bool_(True),  # noqa: B008 it is a plain value
+) -> tuple[State, Tree, Round, Array]:
+    """`one` round after the other: so many, at the most `most`, or until it is over.
+
+    A metric that is no number ends it too. Of several rings side by side [N] everything has one
+    more axis, and the first that is over ends it, if it is one of those that are `going`.
+    """
+    like = jax.eval_shape(one, state, memory, jnp.int32(0))[2]
+    reports = jax.tree.map(lambda x: jnp.zeros((most, *x.shape), x.dtype), like)
+
+    def goes_on(loop: Tree) -> Array:
+        state, _, _, i, steps, finite = loop
+        return (i < rounds) & ~(going & (is_over(state, steps) | ~finite)).any()
+
+    def body(loop: Tree) -> Tree:
+        state, memory, reports, i, steps, _ = loop
+        state, memory, report = one(state, memory, i)
+        finite = jnp.ones(going.shape, bool)
+        for metric in report.metrics.values():
+            finite &= jnp.isfinite(metric)
+        reports = jax.tree.map(
+            lambda all_, one: lax.dynamic_update_index_in_dim(all_, one, i, 0), reports, report
+        )
+        steps += report.outcome.valid.sum((-2, -1), dtype=jnp.int32)
+        return state, memory, reports, i + 1, steps, finite
+
+    steps, finite = jnp.zeros(going.shape, jnp.int32), jnp.ones(going.shape, bool)
+    start = (state, memory, reports, jnp.int32(0), steps, finite)
+    state, memory, reports, i, _, _ = lax.while_loop(goes_on, body, start)
+    return state, memory, reports, i
 
 
 def advance(

@@ -126,10 +126,12 @@ def learn(
     round: Array,
     part: Part = WHOLE,
     exchange: Callable[[Contribution], Sequence[Contribution]] = alone,
+    draws: Array | None = None,
 ) -> tuple[Tree, Tree, dict[str, Array]]:
     """All draws of a round in one loop -> (state, memory, metrics: means over the draws).
 
-    `exchange` gives the contributions of all copies, in their order, for one's own.
+    `exchange` gives the contributions of all copies, in their order, for one's own. `draws` is how
+    many there are, where that is known otherwise than by the round.
     """
     algorithm = task.algorithm
     known = boundary(algorithm.learning(state)) if algorithm.label else ()
@@ -153,6 +155,6 @@ def learn(
 
     like = jax.eval_shape(metrics_of, state, memory)
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like)
-    n = draws_of(task, round)
+    n = draws_of(task, round) if draws is None else draws
     state, memory, sums = lax.fori_loop(0, n, one, (state, memory, zeros))
     return state, memory, jax.tree.map(lambda x: x / jnp.maximum(n, 1), sums)

@@ -73,10 +73,15 @@ def stop_if_not_finite(reports: list[Report], advice: Callable[[], str]) -> None
 
 def met(ring: Ring, limits: Limits) -> bool:
     """Is the run at its end?"""
-    if ring.steps >= limits.steps or math.isinf(limits.until_return):
-        return ring.steps >= limits.steps
+    return is_over(ring.steps, ring.recent, limits)
+
+
+def is_over(steps: int, recent: episodes.Recent, limits: Limits) -> bool:
+    """Is a run at its end that has done so many steps?"""
+    if steps >= limits.steps or math.isinf(limits.until_return):
+        return steps >= limits.steps
     # in 32 bits, as a fused program compares them
-    return bool(episodes.mean_return(ring.recent) >= np.float32(limits.until_return))
+    return bool(episodes.mean_return(recent) >= np.float32(limits.until_return))
 
 
 def advance(ring: Ring, limits: Limits, rounds: int) -> list[Report]:

@@ -49,6 +49,7 @@ def profile(
     >>> print(rondel.profile("runs/a").table())
     """
     folder = Path(path)
+    checkpoint.refuse_several(folder)
     found = read(folder)
     if trace is not None:
         _copy(folder / TRACE, Path(trace))

@@ -125,6 +125,7 @@ def find(path: Path) -> Path:
         there = path.is_dir()
     except OSError as error:
         raise RondelError(f"{path} can't be read: {error.strerror}.") from error
+    refuse_several(path)
     begin = f"start it again by the same `rondel train` with --out {shlex.quote(str(path))}"
     if not there:
         raise RondelError(
@@ -143,9 +144,18 @@ def numbered(path: str | Path, number: int) -> Path:
     """One checkpoint of the run in a folder, by its number."""
     there = {int(found.name): found for found in _listed_if_possible(Path(path) / "checkpoints")}
     if number not in there:
+        refuse_several(Path(path))
         known = ", ".join(map(str, there)) or "none"
         raise RondelError(f"{path} has no checkpoint {number}; there are: {known}.")
     return there[number]
+
+
+def refuse_several(path: Path) -> None:
+    """Say which to give, where the folder of several seeds is not enough."""
+    if seeds := sorted(p for p in path.glob("seed-*") if (p / "checkpoints").is_dir()):
+        raise RondelError(
+            f"{path} holds the runs of {len(seeds)} seeds: give one of them, such as {seeds[0]}."
+        )
 
 
 def verify(path: Path) -> None:

@@ -27,7 +27,8 @@ rondel: distributed reinforcement learning on JAX
 
   rondel train ALGORITHM ENV [flags]   train an agent; every field of the algorithm is a flag
   rondel explain ALGORITHM ENV [flags] what train would run with these flags, and where
-  rondel resume PATH [--steps N]       go on with a run, to N steps in all
+  rondel train ALGORITHM ENV --seeds 5 train five seeds, each a run of its own
+  rondel resume PATH [--steps N]       go on with a run or its seeds, to N steps
   rondel eval PATH [--episodes N]      greedy episodes of what a run has learned
   rondel watch PATH [--out FILE]       a video of it: a .gif, or an .mp4
   rondel profile PATH                  where its time went, and what would make it quicker
@@ -50,6 +51,7 @@ class Train:
 
     steps: int = training.STEPS  # environment steps
     seed: int = 0  # where all randomness comes from
+    seeds: int | None = None  # train so many, from `seed` on, each a run in a folder of its own
     out: str | None = None  # the run's folder; by default a new one under runs/
     until_return: float | None = None  # stop when the last 100 episodes reach this mean return
     eval_episodes: int = 100  # greedy episodes at the end
@@ -77,7 +79,7 @@ class Explain:
 class Resume:
     """Go on with a run from its newest checkpoint, or from the one given."""
 
-    path: tyro.conf.Positional[str]  # the folder of a run, or one of its checkpoints
+    path: tyro.conf.Positional[str]  # the folder of a run or of seeds, or one of its checkpoints
     steps: int | None = None  # the new total of environment steps; by default that of the run
     env: str | None = None  # the environment's id, where it is in a module of your own
     network: str | None = None  # module:function, where the run has a network of your own
@@ -355,7 +357,7 @@ def _say(result: dict[str, Any], as_json: bool) -> None:
     told = (
         f"{name:17} {value:.6g}" if isinstance(value, float) else f"{name:17} {value}"
         for name, value in result.items()
-        if value is not None  # not known, or not asked for
+        if value is not None and name != "runs"  # not known, not asked for, or said before
     )
     _print([json.dumps(result)] if as_json else told)
 

@@ -213,9 +213,10 @@ def _mean(values: np.ndarray) -> np.ndarray:
 
 
 def _curves(paths: Iterable[Path]) -> Iterable[Curve]:
-    """The run that each path holds, or all runs in the folders below it."""
+    """The run that each path holds, or all runs and seeds of runs in the folders below it."""
     for path in paths:
-        inside = [path] if _is_run(path) else sorted(p for p in path.glob("*") if _is_run(p))
+        below = [*path.glob("*"), *path.glob("*/seed-*")]
+        inside = [path] if _is_run(path) else sorted(p for p in below if _is_run(p))
         if not path.exists():
             raise RondelError(f"{path}: no such folder. A run's folder, or one of runs, would do.")
         if not inside:

@@ -54,10 +54,17 @@ class Cost(NamedTuple):
     pieces: tuple[PieceCost, ...]
     processes: int
     process_bytes: int  # of all of them, before they hold anything
+    rings: int = 1  # that are there at a time, each with a seed of its own
 
     @property
     def total(self) -> int:
         return self.process_bytes + sum(piece.total for piece in self.pieces)
+
+    def times(self, rings: int) -> Cost:
+        """That of so many such runs at a time, which share the driver's process."""
+        pieces = tuple(piece._replace(copies=rings * piece.copies) for piece in self.pieces)
+        apart = rings * (self.processes - 1), rings * (self.process_bytes - _PROCESS)
+        return Cost(pieces, 1 + apart[0], _PROCESS + apart[1], rings * self.rings)
 
     def warning(self, room: int) -> str:
         """A sentence if it will not fit into so many bytes; nothing if it will."""
@@ -68,10 +75,11 @@ class Cost(NamedTuple):
             for what, count in piece.holds.items():
                 held[what] = held.get(what, 0) + piece.copies * count
         most = max(held, key=lambda what: held[what])
+        fewer = " or fewer seeds" if self.rings > 1 else ""
         return (
             f"This run will take about {size(self.total)}, and {size(room)} are free here: it may "
             f"be killed. Most of it is {most}, {size(held[most])}: "
-            f"{_KNOBS.get(most, 'a smaller network')} would take less."
+            f"{_KNOBS.get(most, 'a smaller network')}{fewer} would take less."
         )
 
 

@@ -1,6 +1,6 @@
 """How a run is shown to the one who watches: a panel in a terminal, plain lines elsewhere.
 
-All displays have the same three methods. They write to the given stream, stderr if none, so that
+All displays have the same four methods. They write to the given stream, stderr if none, so that
 stdout is left to whoever reads it by machine.
 """
 
@@ -26,6 +26,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rondel.run import load
+from rondel.run.figures import duration, number, short
 from rondel.run.load import Load
 
 _MINUTE = 60.0  # seconds after which a log says again what it has said before
@@ -49,6 +50,7 @@ class Progress(NamedTuple):
     metrics: dict[str, float]
     until_return: float | None = None
     load: Load | None = None
+    seed: int | None = None  # which it is, of several
 
     @property
     def part(self) -> float:
@@ -130,8 +132,8 @@ class Lines:
     def __init__(self, stream: TextIO | None = None, every: float = 5.0) -> None:
         self._stream = stream or sys.stderr
         self._every = every
-        self._shown = -math.inf  # seconds of the run at the last line
-        self._waiting: Progress | None = None
+        self._shown: dict[int | None, float] = {}  # seconds of the run at its last line, by seed
+        self._waiting: dict[int | None, Progress] = {}
         self._bound, self._said = "", -math.inf  # what was last said of it, and when
 
     def start(self, summary: list[tuple[str, str]]) -> None:
@@ -141,16 +143,16 @@ class Lines:
                 self._print(f"{'' if i else label:{indent}}{line}")
 
     def update(self, progress: Progress) -> None:
-        self._waiting = progress
-        if progress.seconds - self._shown >= self._every:
+        self._waiting[progress.seed] = progress
+        if progress.seconds - self._shown.get(progress.seed, -math.inf) >= self._every:
             self._show(progress)
 
     def note(self, message: str) -> None:
         self._print(message)
 
     def stop(self, message: str) -> None:
-        if self._waiting:
-            self._show(self._waiting)
+        for progress in list(self._waiting.values()):
+            self._show(progress)
         for i, line in enumerate(message.splitlines()):
             # the first may be looked for by a program, and rows of a table stay whole
             whole = i == 0 or "  " in line
@@ -158,9 +160,10 @@ class Lines:
                 self._print(part)
 
     def _show(self, progress: Progress) -> None:
-        self._print(_line(progress))
-        self._shown, self._waiting = progress.seconds, None
-        seen = progress.load
+        self._print(_line(progress) if progress.seed is None else _seed_line(progress))
+        self._shown[progress.seed] = progress.seconds
+        del self._waiting[progress.seed]
+        seen = progress.load if progress.seed is None else None
         if seen and (seen.bound != self._bound or progress.seconds - self._said >= _MINUTE):
             self._print(load.said(seen))
             self._bound, self._said = seen.bound, progress.seconds
@@ -186,6 +189,7 @@ class Panel:
         self._shown = -math.inf
         self._waiting: Progress | None = None
         self._curve = [math.nan] * _CURVE  # the return by part of the run
+        self._seeds: dict[int, Progress] = {}
         self._live: Live | None = None
 
     def start(self, summary: list[tuple[str, str]]) -> None:
@@ -211,7 +215,10 @@ class Panel:
         self._waiting = progress
         if progress.return_mean is not None and math.isfinite(progress.return_mean):
             self._curve[int(progress.part * (len(self._curve) - 1))] = progress.return_mean
-        if progress.seconds - self._shown >= self._every:
+        if progress.seed is not None:
+            self._seeds[progress.seed] = progress
+        # a seed that comes after another has a clock of its own
+        if abs(progress.seconds - self._shown) >= self._every:
             self._show(progress)
 
     def note(self, message: str) -> None:
@@ -233,25 +240,61 @@ class Panel:
         if self._live:
             # room for the ^C that a terminal echoes: a wrapped line would break the panel
             width = min(self._console.width, 80) - 4
-            box = _panel(progress, self._curve, width, self._console.height)
-            self._live.update(box, refresh=True)
+            seeds = [self._seeds[seed] for seed in sorted(self._seeds)]
+            height = self._console.height
+            drawn = _seeds(seeds, width) if seeds else _panel(progress, self._curve, width, height)
+            self._live.update(drawn, refresh=True)
         self._shown, self._waiting = progress.seconds, None
 
 
 def _line(progress: Progress) -> str:
     parts = [
         f"{progress.steps:,} of {progress.total_steps:,} steps ({progress.part:.0%})",
-        f"{_number(progress.steps_per_second or None)} steps/s",
+        f"{number(progress.steps_per_second or None)} steps/s",
         f"{progress.episodes:,} {'episode' if progress.episodes == 1 else 'episodes'}",
     ]
     if progress.return_mean is not None:
-        parts.append(f"return {_number(progress.return_mean)}")
+        parts.append(f"return {number(progress.return_mean)}")
     if progress.length_mean is not None:
-        parts.append(f"length {_number(progress.length_mean)}")
-    parts += [f"{name} {_number(value)}" for name, value in progress.metrics.items()]
+        parts.append(f"length {number(progress.length_mean)}")
+    parts += [f"{name} {number(value)}" for name, value in progress.metrics.items()]
     if progress.left:
-        parts.append(f"{_duration(progress.left)} left")
+        parts.append(f"{duration(progress.left)} left")
     return ", ".join(parts)
+
+
+def _seed_line(progress: Progress) -> str:
+    """One of several seeds: short enough to stand under each other."""
+    parts = [
+        f"seed {progress.seed}: {progress.steps:,} of {short(progress.total_steps)} steps "
+        f"({progress.part:.0%})",
+        f"{number(progress.steps_per_second or None)} steps/s",
+        f"return {number(progress.return_mean)}",
+    ]
+    if progress.left:
+        parts.append(f"{duration(progress.left)} left")
+    return ", ".join(parts)
+
+
+def _seeds(each: list[Progress], width: int) -> RenderableType:
+    """A row for each of several seeds."""
+    table = Table.grid(padding=(0, 2))
+    for heading in ("seed", "", "steps", "return", "length", "episodes", "steps/s", "left"):
+        table.add_column(heading, justify="left" if not heading else "right", no_wrap=True)
+    table.add_row(*(Text(str(column.header), style="dim") for column in table.columns))
+    for one in each:
+        table.add_row(
+            str(one.seed),
+            load.bar(one.part, 10, "cyan"),
+            short(one.steps),
+            Text(number(one.return_mean), style="bold"),
+            number(one.length_mean),
+            short(one.episodes),
+            number(one.steps_per_second or None),
+            duration(one.left) if one.left else "",
+        )
+    title = Text.assemble((each[0].algorithm, "bold"), f" on {each[0].env}")
+    return Box(table, box=ROUNDED, title=title, title_align="left", border_style="dim", width=width)
 
 
 def _panel(
@@ -263,7 +306,7 @@ def _panel(
     takes a fraction of the time of tables in tables to draw.
     """
     inside = width - 4
-    clock = f"{_duration(progress.left)} left" if progress.left else _duration(progress.seconds)
+    clock = f"{duration(progress.left)} left" if progress.left else duration(progress.seconds)
     long = max(10, min(_CURVE, inside - 20))
     far = load.bar(progress.part, long, "cyan")
     lines = [
@@ -286,16 +329,16 @@ def _panel(
 def _figures(progress: Progress, width: int) -> list[Text]:
     """What is known of the run at the left, its metrics at the right; in little room below."""
     left = [
-        ("return", _number(progress.return_mean)),
-        ("length", _number(progress.length_mean)),
+        ("return", number(progress.return_mean)),
+        ("length", number(progress.length_mean)),
         ("episodes", f"{progress.episodes:,}"),
-        ("steps", f"{progress.steps:,} of {_short(progress.total_steps)}"),
-        ("steps/s", _number(progress.steps_per_second or None)),
+        ("steps", f"{progress.steps:,} of {short(progress.total_steps)}"),
+        ("steps/s", number(progress.steps_per_second or None)),
     ]
     if progress.until_return is not None:
-        left[0] = ("return", f"{left[0][1]} until {_number(progress.until_return)}")
+        left[0] = ("return", f"{left[0][1]} until {number(progress.until_return)}")
     shown = progress.metrics.items()
-    right = [(name, _number(x)) for name, x in shown if not (progress.load and _LAG in name)]
+    right = [(name, number(x)) for name, x in shown if not (progress.load and _LAG in name)]
     # widths are fixed so that nothing moves while the numbers grow
     if width < _BESIDE:
         labels = min(24, 2 + max(len(label) for label, _ in (*left, *right)))
@@ -348,27 +391,3 @@ def _sparkline(values: list[float]) -> str:
             text += bars[int((value - low) / (high - low or 1.0) * (len(bars) - 1))]
     end = max(i for i, value in enumerate(values) if not math.isnan(value))
     return text[1 : end + 2]
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "-"
-    size = abs(value)
-    if size >= 1000:
-        return f"{value:,.0f}"
-    if size >= 10:
-        return f"{value:.1f}"
-    return f"{value:.3f}" if size >= 0.001 or size == 0 else f"{value:.1e}"
-
-
-def _short(count: int) -> str:
-    for size, letter in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if count >= size:
-            return f"{count / size:.4g}{letter}"
-    return str(count)
-
-
-def _duration(seconds: float) -> str:
-    minutes, second = divmod(math.ceil(seconds), 60)
-    hours, minute = divmod(minutes, 60)
-    return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"

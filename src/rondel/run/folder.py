@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import os
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,28 +23,77 @@ from rondel.run.saved import Saved
 from rondel.run.setup import Options, Setup, prepare
 
 
-def claim(out: str | os.PathLike[str] | None, name: str, env_id: str, seed: int) -> Path:
+def claim(out: str | os.PathLike[str] | None, name: str, env_id: str, which: str) -> Path:
     """A new folder for a run: `out`, or one under runs/ that is named by what runs."""
     if out is None:
         env = "".join(c if c.isalnum() or c in "-_." else "-" for c in bare_id(env_id))
         stamp = time.strftime("%Y%m%d-%H%M%S")
-        stem = Path("runs") / f"{name}-{env}-seed{seed}-{stamp}"
+        stem = Path("runs") / f"{name}-{env}-{which}-{stamp}"
         tries = (stem, *(stem.with_name(f"{stem.name}-{i}") for i in range(2, 1000)))
         path = next(p for p in tries if not p.exists())
     else:
         path = Path(out)
-        if any((path / "checkpoints").glob("[0-9]*")):
-            raise RondelError(
-                f"{path} already holds a run. Go on with it by `rondel resume {path}`, "
-                "or choose another folder."
-            )
+        for held, what in (("", "a run"), (f"{_SEED}*/", "the runs of several seeds")):
+            if any(path.glob(f"{held}checkpoints/[0-9]*")):
+                raise RondelError(
+                    f"{path} already holds {what}. Go on with it by `rondel resume {path}`, "
+                    "or choose another folder."
+                )
+    _make(path)
+    return path
+
+
+def claim_for_seeds(path: Path, seeds: Sequence[int]) -> list[Path]:
+    """A folder for each seed in a folder that was claimed; all at once, so that none is missed."""
+    if (path / "config.json").exists():
+        raise RondelError(f"{path} is the folder of a single run: choose another one.")
+    if strange := sorted(str(seed) for seed in set(seeds_in(path)) - set(seeds)):
+        raise RondelError(
+            f"{path} has folders of other seeds, {', '.join(strange)}: choose another folder, or "
+            "remove them."
+        )
+    paths = [path / f"{_SEED}{seed}" for seed in seeds]
+    for one in paths:
+        _make(one)
+    return paths
+
+
+def let_go(path: Path, *inside: Path) -> None:
+    """Remove a folder that was claimed, and those inside, unless there is something in them."""
+    with suppress(OSError):
+        if not any(any(one.iterdir()) for one in inside):
+            for one in (*inside, path):
+                one.rmdir()
+
+
+def seeds_in(path: Path) -> dict[int, Path]:
+    """The folders of a folder's runs by seed; none if it is the folder of a single run."""
+    try:
+        if (path / "checkpoints").is_dir():
+            return {}
+        named = [p for p in path.glob(f"{_SEED}*") if p.name.removeprefix(_SEED).isdecimal()]
+        found = {int(p.name.removeprefix(_SEED)): p for p in named if p.is_dir()}
+    except OSError:
+        return {}
+    return {seed: found[seed] for seed in sorted(found) if seed < 2**32}
+
+
+def title(path: Path) -> str:
+    """The name of a run's folder, behind that of the folder of seeds if it is in one."""
+    inside = path in seeds_in(path.parent).values()
+    return f"{path.parent.name} {path.name}" if inside else path.name
+
+
+_SEED = "seed-"
+
+
+def _make(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RondelError(
             f"The run's folder {path} can't be made: {error.strerror}. Choose another."
         ) from error
-    return path
 
 
 def describe(setup: Setup, steps: int, until_return: float, machine: str) -> dict[str, Any]:

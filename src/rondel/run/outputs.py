@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from rondel.errors import RondelError
-from rondel.run.folder import put
+from rondel.run.folder import put, title
 from rondel.run.record import number
 
 Row: TypeAlias = Mapping[str, Any]
@@ -157,9 +157,10 @@ class WeightsAndBiases:
         try:
             self._run = wandb.init(
                 project=os.environ.get("WANDB_PROJECT") or "rondel",
-                name=place.folder.name,
+                name=title(place.folder),
                 id=self._id,
                 resume="allow",
+                reinit="create_new",  # beside those of other seeds
                 dir=place.folder,
                 config=place.meta,
                 # what this run prints is not for wandb to catch, nor the other way round

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from rondel.errors import RondelError, at_least
 from rondel.execution import episodes
+from rondel.execution.backend import Backend
 from rondel.execution.loop import Limits, rounds
 from rondel.execution.ring import Ring
 from rondel.execution.round import Report
@@ -29,10 +30,15 @@ class Run:
     """Iterate over it to take its rounds one by one: each gives a `Report`."""
 
     def __init__(
-        self, setup: Setup, limits: Limits, machine: str, path: Path | None = None
+        self,
+        setup: Setup,
+        limits: Limits,
+        machine: str,
+        path: Path | None = None,
+        backend: Backend | None = None,
     ) -> None:
         self.setup, self.limits, self.machine, self.path = setup, limits, machine, path
-        self.ring = Ring(setup.task, setup.plan, backend_for(setup))
+        self.ring = Ring(setup.task, setup.plan, backend or backend_for(setup))
         self._asked = itertools.count()
         self.eval_episodes = 100  # that it plays at its end
         self.notes: list[str] = []  # what its user should know, such as of a loaded checkpoint
@@ -43,7 +49,7 @@ class Run:
 
     def rounds(self, at_a_time: int | None = None) -> Iterator[Report]:
         """The rounds up to the limits. A fused ring can run several in one call."""
-        return rounds(self.ring, self.limits, at_a_time, self._advice)
+        return rounds(self.ring, self.limits, at_a_time, self.advice)
 
     @property
     def steps(self) -> int:
@@ -124,7 +130,7 @@ class Run:
         finally:
             self.close()
 
-    def _advice(self) -> str:
+    def advice(self) -> str:
         """What to say and to try when a loss is no number."""
         try:
             good = checkpoint.find(self.path) if self.path else None

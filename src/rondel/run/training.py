@@ -2,44 +2,25 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from rondel.errors import RondelError, at_least
 from rondel.execution.loop import Limits, met
-from rondel.execution.round import Report
-from rondel.run import (
-    checkpoint,
-    curve,
-    diagnosis,
-    folder,
-    machine,
-    outputs,
-    profile,
-    saved,
-    summary,
-)
-from rondel.run.clock import Clock
-from rondel.run.cost import Cost, cost_of
+from rondel.run import checkpoint, folder, machine, outputs, saved
 from rondel.run.display import Display, Silent
-from rondel.run.record import Recorder, number, read
+from rondel.run.driving import Callback, drive, fitting
+from rondel.run.limits import limits as checked
+from rondel.run.limits import limits_again
 from rondel.run.run import Run
+from rondel.run.seeds import ELSEWHERE, jobs_again, jobs_for
 from rondel.run.setup import Setup, prepare
+from rondel.run.several import Runs, drive_all
 
-Callback = Callable[[Run, Report], Any]
 STEPS = 100_000
-_ROWS = 1_000  # of metrics.jsonl, about
-_CHECKPOINT_SECONDS = 60.0
-_log = logging.getLogger("rondel")
-_ELSEWHERE = "it ran with other XLA flags or cores before: numbers may differ in their last bits"
 
 
 def start(
@@ -68,17 +49,6 @@ def start(
     return Run(*request)
 
 
-def _limits(steps: int, until_return: float) -> Limits:
-    """When a run ends, if that can be."""
-    if not isinstance(steps, int) or not 1 <= steps < 2**63:
-        raise RondelError(
-            f"steps={steps!r:.40} is no run: a whole number, 1 or more and below 2**63, would work."
-        )
-    if until_return != until_return:
-        raise RondelError("until_return=nan can't be reached: take a number, or leave it out.")
-    return Limits(steps, until_return)
-
-
 def _request(
     algorithm: Any,
     env: Any,
@@ -90,13 +60,20 @@ def _request(
     fields: dict[str, Any],
 ) -> tuple[Setup, Limits, str]:
     """What `start` was asked for, checked: nothing is made yet that would have to be closed."""
-    goal = float("inf") if until_return is None else until_return
-    limits = _limits(steps, goal)
+    limits = checked(steps, until_return)
     if not isinstance(seed, int) or not 0 <= seed < 2**32:
         raise RondelError(f"seed={seed} can't be used: take a whole number from 0 to 2**32 - 1.")
     here = machine.settle()
     setup = prepare(algorithm, env, seed=seed, config=config, tuned=tuned, fields=fields)
     return setup, limits, here
+
+
+@overload
+def train(algorithm: Any, env: Any, *, seeds: None = None, **asked: Any) -> Run: ...
+
+
+@overload
+def train(algorithm: Any, env: Any, *, seeds: int, **asked: Any) -> Runs: ...
 
 
 def train(
@@ -105,6 +82,7 @@ def train(
     *,
     steps: int = STEPS,
     seed: int = 0,
+    seeds: int | None = None,
     config: Any = None,
     tuned: bool = True,
     until_return: float | None = None,
@@ -114,12 +92,14 @@ def train(
     eval_episodes: int = 100,
     log: str | Sequence[str] = (),
     **fields: Any,
-) -> Run:
+) -> Run | Runs:
     """Train, with a folder that holds config, metrics, checkpoints and a learning curve.
 
     Takes what `start` takes, and `out`, the folder (by default a new one under runs/). A callback
     gets the run and the report after each round; when it returns True the run stops there. `log`
-    says where metrics go besides metrics.jsonl: "tensorboard", "wandb", or both.
+    says where metrics go besides metrics.jsonl: "tensorboard", "wandb", or both. `seeds` trains so
+    many, from `seed` on: the answer is a sequence of runs, each of which has a folder of its own in
+    `out`.
 
     >>> run = rondel.train("ppo", "CartPole-v1", steps=100_000)
     >>> run.policy.act(obs)
@@ -129,16 +109,19 @@ def train(
     log = outputs.names_in(log)
     request = _request(algorithm, env, steps, seed, config, tuned, until_return, fields)
     setup = request[0]
-    fitting = _fitting(setup) if display else None
-    path = folder.claim(out, setup.name, setup.env_id, seed)
+    shown = display or Silent()
+    if seeds is not None:
+        jobs, path = jobs_for(request, seed, seeds, out, eval_episodes)
+        return drive_all(jobs, path, _listed(callbacks), shown, began, log)
+    room = fitting(setup)
+    path = folder.claim(out, setup.name, setup.env_id, f"seed{seed}")
     try:
         run = Run(*request, path)
     except BaseException:
-        with suppress(OSError):  # it may hold something already
-            path.rmdir()
+        folder.let_go(path)
         raise
     run.eval_episodes = eval_episodes
-    return _drive(run, fitting, callbacks, display or Silent(), began, log)
+    return drive(run, room, _listed(callbacks), shown, began, log)
 
 
 def resume(
@@ -155,22 +138,25 @@ def resume(
     eval_episodes: int | None = None,
     log: str | Sequence[str] = (),
     **placing: Any,
-) -> Run:
+) -> Run | Runs:
     """Go on with a run from its newest checkpoint, or from the one given; `steps` is the new total.
 
-    An algorithm, environment or network of your own has to be brought again, and so has `log`.
-    `placing` says where it goes on, if not as before: plan, lag, free, on, resources, address,
-    deadline, restarts. A run that was killed between its last checkpoint and its end is brought to
-    its end.
+    The folder of several seeds goes on with all of them. An algorithm, environment or network of
+    your own has to be brought again, and so has `log`. `placing` says where it goes on, if not as
+    before: plan, lag, free, on, resources, address, deadline, restarts. A run that was killed
+    between its last checkpoint and its end is brought to its end.
     """
     began = time.monotonic()
     at_least(0, eval_episodes=eval_episodes)
-    log = outputs.names_in(log)
+    log, shown = outputs.names_in(log), display or Silent()
+    if seeds := folder.seeds_in(Path(path)):
+        brought = {"algorithm": algorithm, "env": env, "config": config, "network": network}
+        wanted = (steps, until_return, eval_episodes)
+        jobs = jobs_again(Path(path), seeds, wanted, brought, placing)
+        return drive_all(jobs, Path(path), _listed(callbacks), shown, began, log)
     found = checkpoint.find(Path(path))
     before = saved.read(found)
-    total = before.total_steps if steps is None else steps
-    goal = _goal(before) if until_return is None else until_return
-    limits = _limits(total, goal)
+    limits = limits_again(before, steps, until_return)
     placing = {"on": before.options.get("on")} | placing
     run = load(found, algorithm=algorithm, env=env, config=config, network=network, **placing)
     run.limits = limits
@@ -184,8 +170,11 @@ def resume(
             f"steps={2 * run.steps} (--steps on the command line), and another until_return if it "
             "has one (inf for none)."
         )
-    fitting = _fitting(run.setup) if display else None
-    return _drive(run, fitting, callbacks, display or Silent(), began, log, found)
+    return drive(run, fitting(run.setup), _listed(callbacks), shown, began, log, found)
+
+
+def _listed(callbacks: Sequence[Callback] | Callback) -> Sequence[Callback]:
+    return [callbacks] if callable(callbacks) else callbacks
 
 
 def load(
@@ -206,7 +195,7 @@ def load(
     found = checkpoint.find(Path(path))
     before = saved.read(found)
     here = machine.settle()
-    limits = _limits(before.total_steps, _goal(before))
+    limits = limits_again(before)
     saved.check_lanes(found, before)
     setup = folder.setup_from(before, algorithm, env, config, network, placing)
     saved.check_learner(found, setup)
@@ -216,141 +205,5 @@ def load(
     except BaseException:
         run.close()
         raise
-    run.notes += [] if before.machine == here else [_ELSEWHERE]
+    run.notes += [] if before.machine == here else [ELSEWHERE]
     return run
-
-
-def _goal(before: saved.Saved) -> float:
-    return float("inf") if before.until_return is None else before.until_return
-
-
-def _fitting(setup: Setup) -> tuple[Cost, int]:
-    """What a run will take of memory, and what is free; it says so if that is not enough.
-
-    It traces what will be compiled, which takes a moment: only where someone is shown it.
-    """
-    cost, room = cost_of(setup), machine.room()
-    here = setup.options.on != "ray" or not setup.options.address
-    if here and (warning := cost.warning(room)):
-        _log.warning("%s", warning)
-    return cost, room
-
-
-def _drive(
-    run: Run,
-    fitting: tuple[Cost, int] | None,
-    callbacks: Sequence[Callback] | Callback,
-    display: Display,
-    began: float,
-    log: Sequence[str],
-    found: Path | None = None,
-) -> Run:
-    """Run to the limits, from the checkpoint that was `found`; keep folder and display up to date.
-
-    In this order, so that a kill at any instant leaves a run that can go on: rows, checkpoint,
-    evaluation, curve.
-    """
-    assert run.path is not None
-    callbacks = [callbacks] if callable(callbacks) else callbacks
-    with run:
-        meta = folder.describe(run.setup, run.limits.steps, run.limits.until_return, run.machine)
-        folder.write_config(run.path, meta)
-        metrics = run.path / "metrics.jsonl"
-        recorder = Recorder(metrics, run.steps if found else None)
-        rows = read(metrics)
-        before = max((number(row, "seconds") or 0.0 for row in rows[-1:]), default=0.0)
-        place = outputs.Place(run.path, meta, rows, found is not None)
-        first = run.ring.round
-        display.start(summary.rows(run, *fitting) if fitting else [])
-        ending = failed = f"The run failed; its folder is {run.path}."
-        try:
-            with recorder, outputs.opened(log, place, partial(_note, run, display)) as send:
-                clock = Clock(run, began - before)
-                stopped = _rounds(run, clock, callbacks, display, recorder, send)
-                recorder.sync()
-                seen = _profiled(run) if run.ring.round > first else None
-                where = found if found and run.ring.round == first else run.save()
-                flags = "".join(f" --log {name}" for name in log)
-                ending = f"Stopped; go on with `rondel resume {run.path}{flags}`."
-                if stopped:
-                    raise KeyboardInterrupt
-                evaluation = run.evaluate(run.eval_episodes) if run.eval_episodes else None
-                curve.draw(run.path, f"{run.setup.name} on {run.setup.env_id}")
-                run.result = clock.result(evaluation)
-                ending = summary.ending(run, where)
-                if seen:
-                    ending += f"\n{seen.table()}\n{diagnosis.diagnose(seen).text}"
-        except KeyboardInterrupt:
-            if ending == failed:  # a second Ctrl-C, which does not wait
-                ending = f"Stopped at once, without saving; its folder is {run.path}."
-            raise
-        finally:
-            display.stop(ending)
-    return run
-
-
-def _rounds(
-    run: Run,
-    clock: Clock,
-    callbacks: Sequence[Callback],
-    display: Display,
-    recorder: Recorder,
-    send: Callable[[outputs.Row], None],
-) -> bool:
-    """All rounds up to the limits, shown and written down; True if Ctrl-C ended them."""
-    last = time.monotonic()
-    every = max(1, run.limits.steps // _ROWS)
-    seen = run.steps or -1  # the first round has a row
-    with _interrupts() as interrupted:
-        for report in run.rounds(at_a_time=1 if callbacks else None):
-            clock.tick()
-            if report.steps // every > seen // every:  # the same rounds, however often resumed
-                send(recorder.write(clock.row(report)))
-            seen = report.steps
-            display.update(clock.progress(report))
-            answers = [callback(run, report) for callback in callbacks]
-            if report.round + 1 < run.ring.round:
-                continue  # saved now, the run would go on behind rows that are not written yet
-            if any(answers) or interrupted.is_set():
-                break
-            if time.monotonic() - last > _CHECKPOINT_SECONDS:
-                recorder.sync()
-                run.save()
-                _profiled(run)
-                last = time.monotonic()
-        return interrupted.is_set()
-
-
-def _note(run: Run, display: Display, message: str) -> None:
-    run.notes.append(message)
-    display.note(message)
-
-
-def _profiled(run: Run) -> profile.Profile:
-    """Where the time went, also for `rondel profile`."""
-    assert run.path is not None
-    found, events = profile.taken(run.ring, run.setup.env_id, run.setup.options.on)
-    profile.write(run.path, found, events)
-    return found
-
-
-@contextmanager
-def _interrupts() -> Iterator[threading.Event]:
-    """Ctrl-C asks for a stop at the next round; a second one does not wait for it."""
-    asked = threading.Event()
-    elsewhere = threading.current_thread() is not threading.main_thread()
-    # it is ignored where it is for another to obey: a run inside a process of another run
-    if elsewhere or signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-        yield asked
-        return
-
-    def ask(*_: Any) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
-
-    before = signal.signal(signal.SIGINT, ask)
-    try:
-        yield asked
-    finally:
-        signal.signal(signal.SIGINT, before)

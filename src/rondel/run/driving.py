@@ -1,0 +1,210 @@
+"""A run from its first round to its last: rows, checkpoints, display, and what is left at its end.
+
+In this order, so that a kill at any instant leaves a run that can go on: rows, checkpoint,
+evaluation, curve.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rondel.execution.round import Report
+from rondel.run import curve, diagnosis, folder, machine, outputs, profile, summary
+from rondel.run.clock import Clock
+from rondel.run.cost import Cost, cost_of
+from rondel.run.display import Display, Progress
+from rondel.run.record import Recorder, number, read
+from rondel.run.run import Run
+from rondel.run.setup import Setup
+
+Callback = Callable[[Run, Report], Any]
+CHECKPOINT_SECONDS = 60.0
+_ROWS = 1_000  # of metrics.jsonl, about
+_ENDING = threading.Lock()  # runs of one process may end at the same time, and pictures must not
+_log = logging.getLogger("rondel")
+
+
+def fitting(setup: Setup, rings: int = 1) -> tuple[Cost, int]:
+    """What so many runs at a time will take of memory, and what is free; it warns of too little."""
+    cost, room = cost_of(setup).times(rings), machine.room()
+    here = setup.options.on != "ray" or not setup.options.address
+    if here and (warning := cost.warning(room)):
+        _log.warning("%s", warning)
+    return cost, room
+
+
+def go_on(path: Path, log: Sequence[str]) -> str:
+    """The command that goes on with what was stopped."""
+    return f"`rondel resume {path}{''.join(f' --log {name}' for name in log)}`"
+
+
+class Log:
+    """What a run writes into its folder, from the checkpoint on that was `found`.
+
+    Within its `with` its rows also go to the outputs that `log` names; `say` is told of trouble.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        began: float,
+        log: Sequence[str],
+        say: Callable[[str], None],
+        found: Path | None = None,
+    ) -> None:
+        assert run.path is not None
+        self.run, self.path = run, run.path
+        self.found = found  # the newest checkpoint
+        self.seen: profile.Profile | None = None
+        meta = folder.describe(run.setup, run.limits.steps, run.limits.until_return, run.machine)
+        folder.write_config(self.path, meta)
+        metrics = self.path / "metrics.jsonl"
+        self._recorder = Recorder(metrics, run.steps if found else None)
+        rows = read(metrics)
+        before = max((number(row, "seconds") or 0.0 for row in rows[-1:]), default=0.0)
+        place = outputs.Place(self.path, meta, rows, found is not None)
+        self._outputs = outputs.opened(log, place, self._note)
+        self._say = say
+        self._stack = ExitStack()
+        self.clock = Clock(run, began - before)
+        self._every = max(1, run.limits.steps // _ROWS)
+        self._last = run.steps or -1  # the first round has a row
+        self._first = run.ring.round
+        self._saved = run.ring.round if found else None  # the round of the newest checkpoint
+
+    def _note(self, message: str) -> None:
+        self.run.notes.append(message)
+        self._say(message)
+
+    def take(self, report: Report) -> Progress:
+        """A row of some rounds: the same ones, however often resumed."""
+        self.clock.tick()
+        if report.steps // self._every > self._last // self._every:
+            self._send(self._recorder.write(self.clock.row(report)))
+        self._last = report.steps
+        return self.clock.progress(report)
+
+    def save(self) -> Path:
+        """A checkpoint and a profile of the run, unless it is where the newest one is."""
+        run = self.run
+        if self.found is None or run.ring.round != self._saved:
+            self._recorder.sync()
+            if run.ring.round > self._first:
+                self.seen, events = profile.taken(run.ring, run.setup.env_id, run.setup.options.on)
+                profile.write(self.path, self.seen, events)
+            self.found, self._saved = run.save(), run.ring.round
+        return self.found
+
+    def finish(self) -> None:
+        """Evaluate, draw, and say what it has come to."""
+        run = self.run
+        evaluation = run.evaluate(run.eval_episodes) if run.eval_episodes else None
+        with _ENDING:
+            curve.draw(self.path, f"{run.setup.name} on {run.setup.env_id}")
+        run.result = self.clock.result(evaluation)
+
+    def __enter__(self) -> Log:
+        with ExitStack() as stack:  # what has begun ends if the next one fails to begin
+            stack.enter_context(self._recorder)
+            self._send = stack.enter_context(self._outputs)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.__exit__(kind, error, traceback)
+
+    def give_up(self, error: Exception) -> None:
+        """End it here, for what went wrong with this run alone."""
+        self._stack.__exit__(type(error), error, error.__traceback__)
+
+
+def drive(
+    run: Run,
+    room: tuple[Cost, int],
+    callbacks: Sequence[Callback],
+    display: Display,
+    began: float,
+    log: Sequence[str],
+    found: Path | None = None,
+    stop: threading.Event | None = None,
+) -> Run:
+    """Run to the limits, from the checkpoint that was `found`; keep folder and display up to date.
+
+    By Ctrl-C, or where that is for another to obey by `stop`, it ends after a round.
+    """
+    with run:
+        book = Log(run, began, log, display.note, found)
+        display.start(summary.rows(run, *room))
+        ending = failed = f"The run failed; its folder is {run.path}."
+        try:
+            with book:
+                stopped = _rounds(book, callbacks, display, stop)
+                where = book.save()
+                ending = f"Stopped; go on with {go_on(book.path, log)}."
+                if stopped:
+                    raise KeyboardInterrupt
+                book.finish()
+                ending = summary.ending(run, where)
+                if seen := book.seen:
+                    ending += f"\n{seen.table()}\n{diagnosis.diagnose(seen).text}"
+        except KeyboardInterrupt:
+            if ending == failed:  # a second Ctrl-C, which does not wait
+                ending = f"Stopped at once, without saving; its folder is {run.path}."
+            raise
+        finally:
+            display.stop(ending)
+    return run
+
+
+def _rounds(
+    log: Log, callbacks: Sequence[Callback], display: Display, stop: threading.Event | None
+) -> bool:
+    """All rounds up to the limits, shown and written down; True if Ctrl-C ended them."""
+    last, run = time.monotonic(), log.run
+    with interrupts() if stop is None else nullcontext(stop) as interrupted:
+        for report in run.rounds(at_a_time=1 if callbacks else None):
+            display.update(log.take(report))
+            answers = [callback(run, report) for callback in callbacks]
+            if report.round + 1 < run.ring.round:
+                continue  # saved now, the run would go on behind rows that are not written yet
+            if any(answers) or interrupted.is_set():
+                break
+            if time.monotonic() - last > CHECKPOINT_SECONDS:
+                log.save()
+                last = time.monotonic()
+        return interrupted.is_set()
+
+
+@contextmanager
+def interrupts() -> Iterator[threading.Event]:
+    """Ctrl-C asks for a stop at the next round; a second one does not wait for it."""
+    asked = threading.Event()
+    elsewhere = threading.current_thread() is not threading.main_thread()
+    # it is ignored where it is for another to obey: a run inside a process of another run
+    if elsewhere or signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        yield asked
+        return
+
+    def ask(*_: Any) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,374 @@
+"""Runs that differ by their seed alone, from their first rounds to their last.
+
+Where the ring is one program over a JAX environment, all seeds are in one vectorised program.
+Elsewhere each has its own ring on the run's backend: some at a time, or one after another.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+
+from rondel.execution import vector
+from rondel.execution.loop import Limits, NotFinite, met, next_pace, stop_if_not_finite
+from rondel.execution.round import Report
+from rondel.plan.pointing import counted
+from rondel.run import driving, folder, machine, summary
+from rondel.run.compare import interval
+from rondel.run.display import Display, Progress
+from rondel.run.driving import Callback, Log, drive, fitting, go_on, interrupts
+from rondel.run.run import Run
+from rondel.run.setup import Setup
+
+
+class Job(NamedTuple):
+    """The run of one seed, before it is made."""
+
+    setup: Setup
+    limits: Limits
+    machine: str
+    path: Path
+    eval_episodes: int
+    found: Path | None = None  # the checkpoint that it goes on from
+    round: int = 0  # of that
+    notes: tuple[str, ...] = ()
+
+    @property
+    def seed(self) -> int:
+        return self.setup.task.seed
+
+    def run(self, backend: Any = None) -> Run:
+        """The run itself, as its checkpoint has it."""
+        run = Run(self.setup, self.limits, self.machine, self.path, backend)
+        try:
+            if self.found:
+                run.restore(self.found)
+        except BaseException:
+            run.close()
+            raise
+        run.eval_episodes = self.eval_episodes
+        run.notes += self.notes
+        return run
+
+
+class Runs(Sequence[Run]):
+    """The runs of several seeds, in their order."""
+
+    def __init__(self, path: Path, runs: Sequence[Run], seconds: float) -> None:
+        self.path = path
+        self._runs = tuple(runs)
+        self.result = _result(path, self._runs, seconds)
+
+    @overload
+    def __getitem__(self, index: int) -> Run: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Run]: ...
+
+    def __getitem__(self, index: int | slice) -> Run | Sequence[Run]:
+        return self._runs[index]
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+
+def drive_all(
+    jobs: Sequence[Job],
+    path: Path,
+    callbacks: Sequence[Callback],
+    display: Display,
+    began: float,
+    log: Sequence[str],
+) -> Runs:
+    """Run all of them to their limits. `path` is the folder that holds theirs."""
+    first = jobs[0].setup
+    whole = first.options.on == "inline" and vector.fits(first.task, first.plan)
+    ending = f"The runs failed; their folders are in {path}."
+    again = go_on(path, log)
+    shown = _Shown(display, path, jobs)
+    try:
+        if whole:
+            runs, lost = _together(jobs, callbacks, shown, began, log)
+        else:
+            runs, lost = _apart(jobs, callbacks, shown, log)
+        if lost:
+            ending = f"{len(lost)} of {len(jobs)} seeds failed; all folders are in {path}."
+            raise _lost(lost, len(jobs))
+        done = Runs(path, runs, time.monotonic() - began)
+        ending = _ending(done)
+    except _Stopped:
+        ending = f"Stopped; go on with {again}."
+        raise KeyboardInterrupt from None
+    except KeyboardInterrupt:  # a second one, which does not wait
+        ending = f"Stopped at once; go on with {again} from what was saved."
+        raise
+    finally:
+        folder.let_go(path, *(job.path for job in jobs))
+        display.stop(ending)
+    return done
+
+
+class _Stopped(KeyboardInterrupt):
+    """Ctrl-C was obeyed: all that was under way is saved."""
+
+
+def _lost(lost: dict[int, NotFinite], of: int) -> NotFinite:
+    """What to say of seeds that came to no end."""
+    others = "" if len(lost) == of else " The other seeds are at their end."
+    return NotFinite(" ".join(f"Seed {seed}: {error}" for seed, error in lost.items()) + others)
+
+
+# All in one program.
+
+
+def _together(
+    jobs: Sequence[Job],
+    callbacks: Sequence[Callback],
+    display: _Shown,
+    began: float,
+    log: Sequence[str],
+) -> tuple[list[Run], dict[int, NotFinite]]:
+    """Side by side in one program -> the runs, and why some of them are lost."""
+    task, room = jobs[0].setup.task, fitting(jobs[0].setup, len(jobs))
+    stacked = None if vector.in_step(task, [job.round for job in jobs]) else False
+    rings = vector.Rings(task, [job.seed for job in jobs], stacked)
+    with ExitStack() as stack:
+        stack.callback(rings.close)
+        runs = [stack.enter_context(job.run(rings.backend(i))) for i, job in enumerate(jobs)]
+        display.begin(summary.rows(runs[0], *room), "side by side in one program")
+        logs = [
+            stack.enter_context(Log(run, began, log, partial(display.note, job.seed), job.found))
+            for run, job in zip(runs, jobs, strict=True)
+        ]
+        lost, stopped = _rounds(rings, logs, callbacks, display)
+        kept = [one for i, one in enumerate(logs) if i not in lost]
+        for one in kept:
+            one.save()
+        if stopped:
+            raise _Stopped
+        for one in kept:
+            one.finish()
+    return runs, {jobs[i].seed: error for i, error in lost.items()}
+
+
+def _rounds(
+    rings: vector.Rings, logs: Sequence[Log], callbacks: Sequence[Callback], display: _Shown
+) -> tuple[dict[int, NotFinite], bool]:
+    """All rounds up to the limits -> those whose loss is no number, and whether Ctrl-C ended it."""
+    limits = logs[0].run.limits
+    each = [log.run.ring for log in logs]
+    going = [i for i, ring in enumerate(each) if not met(ring, limits)]
+    lost: dict[int, NotFinite] = {}
+    n, last = 1, time.monotonic()
+    with interrupts() as interrupted:
+        while going and not interrupted.is_set():
+            started = time.monotonic()
+            told = rings.advance(each, going, limits, n)
+            most = rings.vector.capacity
+            n = 1 if callbacks else next_pace(n, time.monotonic() - started, most)
+            for i in list(going):
+                try:
+                    over = _take(logs[i], told[i], callbacks, display)
+                except NotFinite as error:
+                    lost[i], over = error, True
+                    logs[i].give_up(error)
+                if over or met(each[i], limits):
+                    going.remove(i)
+                    rings.end(i)
+                    if i not in lost:
+                        logs[i].save()
+            if time.monotonic() - last > driving.CHECKPOINT_SECONDS:
+                for i in going:
+                    logs[i].save()
+                last = time.monotonic()
+        return lost, interrupted.is_set()
+
+
+def _take(log: Log, reports: list[Report], callbacks: Sequence[Callback], display: _Shown) -> bool:
+    """Write down and show what a seed has done; True if a callback wants it to end there."""
+    stop_if_not_finite(reports, log.run.advice)
+    answers: list[Any] = []
+    for report in reports:
+        display.update(log.run.setup.task.seed, log.take(report))
+        answers = [callback(log.run, report) for callback in callbacks]
+    return any(answers)
+
+
+# Each on its own ring.
+
+
+def _apart(
+    jobs: Sequence[Job], callbacks: Sequence[Callback], display: _Shown, log: Sequence[str]
+) -> tuple[list[Run], dict[int, NotFinite]]:
+    """Each on the run's backend, some at a time -> the runs, and why some of them are lost."""
+    lost: dict[int, NotFinite] = {}
+    width = at_a_time(jobs[0].setup, len(jobs))
+    room = fitting(jobs[0].setup, width)
+    how = "one after another" if width == 1 else f"{width} at a time"
+    turn = threading.RLock()
+
+    def called(callback: Callback) -> Callback:
+        def one_by_one(run: Run, report: Report) -> Any:
+            with turn:
+                return callback(run, report)
+
+        return one_by_one
+
+    wrapped = [called(callback) for callback in callbacks]
+
+    def one(job: Job, stop: threading.Event) -> Run | None:
+        if stop.is_set():
+            raise _Stopped
+        try:
+            shown = _OneSeed(display, job.seed, how)
+            began = time.monotonic()
+            return drive(job.run(), room, wrapped, shown, began, log, job.found, stop)
+        except NotFinite as error:
+            lost[job.seed] = error
+            return None
+        except KeyboardInterrupt:
+            raise _Stopped from None
+        except BaseException:
+            stop.set()  # the others save what they have
+            raise
+
+    with interrupts() as stop:
+        if width == 1:
+            runs = [one(job, stop) for job in jobs]
+        else:
+            runs = _in_threads(width, [partial(one, job, stop) for job in jobs])
+    return [run for run in runs if run is not None], lost
+
+
+def _in_threads(width: int, asked: list[Callable[[], Any]]) -> list[Any]:
+    """The answers to all of them; if some failed, one that was not only stopped is raised."""
+    with ThreadPoolExecutor(width, "rondel seed") as pool:
+        answers = [pool.submit(each) for each in asked]
+        wait(answers)
+    errors = [error for answer in answers if (error := answer.exception()) is not None]
+    errors.sort(key=lambda error: isinstance(error, _Stopped))
+    if errors:
+        raise errors[0]
+    return [answer.result() for answer in answers]
+
+
+def at_a_time(setup: Setup, seeds: int) -> int:
+    """How many seeds have a ring at the same time: as many as there are cores for.
+
+    A cluster that a run has started for itself ends with it, so on Ray it is one.
+    """
+    if setup.options.on not in ("threads", "processes"):
+        return 1
+    copies = sum(piece.copies for piece in setup.plan.pieces)
+    return max(1, min(seeds, machine.cores() // copies))
+
+
+# What is shown and told.
+
+
+class _Shown:
+    """One display for all seeds."""
+
+    def __init__(self, display: Display, path: Path, jobs: Sequence[Job]) -> None:
+        self._display, self._path = display, path
+        self._seeds = [job.seed for job in jobs]
+        self._began = False
+        self._turn = threading.Lock()
+
+    def begin(self, rows: list[tuple[str, str]], how: str) -> None:
+        """What is said before the first of them, once."""
+        with self._turn:
+            if self._began:
+                return
+            self._began = True
+            said = [(label, text) for label, text in rows if label not in ("until", "folder")]
+            until = dict(rows)["until"].rpartition(", seed ")[0]
+            seeds = f"{_listed(self._seeds)}, {how}"
+            said += [("until", until), ("seeds", seeds), ("folder", str(self._path))]
+            self._display.start(said)
+
+    def update(self, seed: int, progress: Progress) -> None:
+        with self._turn:
+            self._display.update(progress._replace(seed=seed))
+
+    def note(self, seed: int, message: str) -> None:
+        with self._turn:
+            self._display.note(f"seed {seed}: {message}")
+
+
+class _OneSeed:
+    """The display of one of them."""
+
+    def __init__(self, shown: _Shown, seed: int, how: str) -> None:
+        self._shown, self._seed, self._how = shown, seed, how
+
+    def start(self, summary: list[tuple[str, str]]) -> None:
+        self._shown.begin(summary, self._how)
+
+    def update(self, progress: Progress) -> None:
+        self._shown.update(self._seed, progress)
+
+    def note(self, message: str) -> None:
+        self._shown.note(self._seed, message)
+
+    def stop(self, message: str) -> None:
+        """The others may go on."""
+
+
+def _listed(seeds: Sequence[int]) -> str:
+    many = len(seeds) > 8
+    return f"{seeds[0]} to {seeds[-1]}" if many else ", ".join(map(str, seeds))
+
+
+def _result(path: Path, runs: Sequence[Run], seconds: float) -> dict[str, Any]:
+    """What `--json` prints: means over seeds with their intervals, then each seed's own."""
+    results = [run.result for run in runs]
+    told: dict[str, Any] = {name: results[0][name] for name in ("algorithm", "env")}
+    told |= {"seeds": len(runs), "steps": sum(result["steps"] for result in results)}
+    for name in ("return_mean", "eval_return"):
+        known = [result[name] for result in results if result[name] is not None]
+        told |= dict.fromkeys((name, f"{name}_low", f"{name}_high"))
+        if len(known) == len(runs):
+            middle = interval(np.array([known]), iqm=False)
+            told |= dict(
+                zip(
+                    (name, f"{name}_low", f"{name}_high"), map(float, np.ravel(middle)), strict=True
+                )
+            )
+    return told | {"seconds": round(seconds, 3), "path": str(path), "runs": results}
+
+
+def _ending(done: Runs) -> str:
+    """What all seeds have come to: a line for each, then their means."""
+    result = done.result
+    lines = []
+    for run in result["runs"]:
+        lines.append(
+            f"seed {run['seed']}: {run['steps']:,} steps, {_scores(run)}".removesuffix(", ")
+        )
+    for name, word in _WORDS.items():
+        if result[name] is not None:
+            low, high = result[f"{name}_low"], result[f"{name}_high"]
+            mean = f"{word}, mean over seeds: {result[name]:.1f}"
+            lines.append(f"{mean}, 95 % interval {low:.1f} to {high:.1f}")
+    lines.append(f"Done: {counted(len(done), 'seed')} in {result['seconds']:.1f} s")
+    lines.append(f"Each is a run in {done.path}")
+    return "\n".join(lines)
+
+
+_WORDS = {"return_mean": "return", "eval_return": "greedy"}
+
+
+def _scores(result: dict[str, Any]) -> str:
+    said = [
+        f"{word} {result[name]:.1f}" for name, word in _WORDS.items() if result[name] is not None
+    ]
+    return ", ".join(said)

@@ -68,6 +68,17 @@ def test_what_does_not_fit_gets_a_sentence_with_the_knob() -> None:
     assert many.warning(4 * GIB).endswith("processes, 30.0 GiB: fewer copies would take less.")
 
 
+def test_several_seeds_share_a_driver() -> None:
+    fields = SMALL | {"plan": "actor*2 | learner", "block": 4, "on": "processes"}
+    one = cost_of(prepare("dqn", "CartPole-v1", fields=fields))
+    three = one.times(3)
+    assert (one.processes, three.processes) == (4, 10)
+    assert three.total == 3 * one.total - 2 * cost._PROCESS
+    assert [piece.copies for piece in three.pieces] == [6, 3]
+    assert three.warning(2**20).endswith(" or fewer seeds would take less.")
+    assert one.times(1) == one
+
+
 def test_it_is_said_before_anything_is_made(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

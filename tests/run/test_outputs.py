@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import struct
 import sys
@@ -14,7 +15,7 @@ import pytest
 import rondel
 from rondel import RondelError
 from rondel.run import cli, outputs, record
-from rondel.run.display import Silent
+from rondel.run.display import Lines, Silent
 from run.small import PPO
 
 SMALL = {**PPO, "eval_episodes": 0}
@@ -89,6 +90,7 @@ def test_an_event_file_that_a_kill_cut_in_half_is_made_whole(tmp_path: Path) -> 
 
 FAKE = """
 calls = []
+names = []
 class Settings:
     def __init__(self, **fields): pass
 class Run:
@@ -99,6 +101,7 @@ class Run:
 def init(**fields):
     if FAILS_AT == "init": raise PermissionError("who are you?")
     calls.append(("init", fields["id"], fields["resume"], fields["project"]))
+    names.append((fields["name"], fields["reinit"]))
     return Run()
 """
 
@@ -170,6 +173,22 @@ def test_a_wandb_that_fails_is_said_once_and_tensorboard_has_what_metrics_have(
     assert last >= 500
     assert shown(folder) == written(folder)
     assert {"return_mean", "loss/policy", "seconds"} <= {tag for _, tag, _ in shown(folder)}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("on", ["inline", "threads"])
+def test_each_of_several_seeds_has_its_own(tmp_path: Path, fake: Any, on: str) -> None:
+    wandb, out, stream = fake(fails_at=2), tmp_path / "out", io.StringIO()
+    asked = SMALL | {"log": ["tensorboard", "wandb"], "display": Lines(stream), "on": on}
+    runs = rondel.train("ppo", "CartPole-v1", steps=500, seeds=2, out=out, **asked)
+    assert sorted(wandb.names) == [("out seed-0", "create_new"), ("out seed-1", "create_new")]
+    assert len({call[1] for call in wandb.calls if call[0] == "init"}) == 2
+    for run in runs:
+        assert shown(run.path) == written(run.path)
+    failed = [(run.notes, seed) for seed, run in enumerate(runs) if run.notes]
+    assert failed
+    for (note,), seed in failed:
+        assert f"seed {seed}: {note}" in stream.getvalue()
 
 
 def test_a_wandb_that_does_not_start_is_a_sentence(tmp_path: Path, fake: Any) -> None:

@@ -23,7 +23,7 @@ from rondel.execution.loop import NotFinite
 from rondel.execution.seeds import Purpose
 from rondel.run import checkpoint, cli
 from rondel.run.display import Lines
-from run.small import DQN, PPO
+from run.small import DQN, PPO, SMALL
 
 SEEDS = (3, 4, 5)
 FILES = {"config.json", "metrics.jsonl", "checkpoints", "curve.png", "profile.json", "trace.json"}
@@ -54,7 +54,7 @@ def train(out: Path, **asked: Any) -> Any:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
     out = tmp_path_factory.mktemp("seeds") / "out"
     stream = io.StringIO()
-    runs = train(out, display=Lines(stream))
+    runs = train(out, display=Lines(stream), eval_episodes=0)
     return out, runs, stream.getvalue().splitlines()
 
 
@@ -74,8 +74,6 @@ def test_a_folder_of_ordinary_runs(trained: Any) -> None:
         assert {p.name for p in run.path.iterdir()} == FILES
         assert json.loads((run.path / "config.json").read_text())["seed"] == seed
         assert run.steps >= 1_000 > rows(run.path)[-2]["steps"]
-    again = rondel.evaluate(out / "seed-4", episodes=3, seed=4)
-    assert again.mean == runs[1].result["eval_return"]
     assert rondel.profile(out / "seed-4", apart=False).plan == "all"
     (row,) = rondel.compare(out).rows("CartPole-v1")
     assert row.seeds == 3
@@ -88,23 +86,34 @@ def test_each_seed_is_the_run_that_it_would_have_been_alone(trained: Any, alone:
 def test_the_result_is_a_mean_with_its_interval(trained: Any) -> None:
     out, runs, _ = trained
     result = runs.result
-    each = [run.result["eval_return"] for run in runs]
-    assert result["eval_return"] == pytest.approx(np.mean(each))
-    assert min(each) <= result["eval_return_low"] <= result["eval_return"]
-    assert result["eval_return"] <= result["eval_return_high"] <= max(each)
+    each = [run.result["return_mean"] for run in runs]
+    assert len(set(each)) == 3
+    assert result["return_mean"] == pytest.approx(np.mean(each))
+    assert min(each) <= result["return_mean_low"] <= result["return_mean"]
+    assert result["return_mean"] <= result["return_mean_high"] <= max(each)
+    assert result["eval_return"] is None  # not asked for
     assert (result["seeds"], result["path"], len(result["runs"])) == (3, str(out), 3)
-    assert len({row["return_mean"] for row in result["runs"]}) == 3
+
+
+@pytest.mark.long
+def test_all_are_evaluated_at_their_end(tmp_path: Path) -> None:
+    stream = io.StringIO()
+    runs = train(tmp_path, steps=300, display=Lines(stream))
+    each = [run.result["eval_return"] for run in runs]
+    assert runs.result["eval_return"] == pytest.approx(np.mean(each))
+    assert rondel.evaluate(tmp_path / "seed-4", episodes=3, seed=4).mean == each[1]
+    assert "greedy, mean over seeds: " in stream.getvalue()
 
 
 def test_a_log_has_a_line_for_each_seed_and_a_summary(trained: Any) -> None:
     lines = trained[2]
-    assert "seeds: 3, 4, 5, side by side in one program" in lines[0]
+    assert "seeds      3, 4, 5, side by side in one program" in lines
+    assert any(line.startswith("runs       all x 3 in this process: each ") for line in lines)
     for seed in SEEDS:
         assert any(line.startswith(f"seed {seed}: 1,") and "of 1k steps" in line for line in lines)
-    assert lines[-4].startswith("return, mean over seeds: ")
-    assert lines[-3].startswith("greedy, mean over seeds: ")
+    assert lines[-3].startswith("return, mean over seeds: ")
     assert lines[-2].startswith("Done: 3 seeds in ")
-    assert max(map(len, lines[1:-1])) <= 80
+    assert max(len(line) for line in lines if str(trained[0]) not in line) <= 80
 
 
 @pytest.mark.long
@@ -139,6 +148,7 @@ def test_a_seed_that_is_solved_ends_there_and_others_go_on(tmp_path: Path) -> No
     assert_same(tmp_path / "out" / "seed-5", tmp_path / "one")
 
 
+@pytest.mark.long
 def test_ctrl_c_keeps_all_of_them(trained: Any, tmp_path: Path) -> None:
     def interrupt(run: Any, report: Any) -> None:
         assert run.ring.round == report.round + 1
@@ -175,12 +185,28 @@ def test_stacked_seeds_agree_with_a_single_run_up_to_rounding(alone: Path, tmp_p
 
 @pytest.mark.long
 @pytest.mark.usefixtures("stacked")
-def test_stacked_seeds_that_go_on_are_those_that_never_stopped(tmp_path: Path) -> None:
-    train(tmp_path / "whole", eval_episodes=0)
-    train(tmp_path / "out", steps=400, eval_episodes=0)
-    rondel.resume(tmp_path / "out", steps=1_000)
-    for seed in SEEDS:
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+def test_stacked_seeds_that_go_on_are_those_that_never_stopped(
+    tmp_path: Path, algorithm: str
+) -> None:
+    asked: dict[str, Any] = {"seeds": 2, "eval_episodes": 0} | SMALL[algorithm]
+    rondel.train(algorithm, "CartPole-v1", steps=800, out=tmp_path / "whole", **asked)
+    rondel.train(algorithm, "CartPole-v1", steps=400, out=tmp_path / "out", **asked)
+    rondel.resume(tmp_path / "out", steps=800)
+    for seed in range(2):
         assert_same(tmp_path / "out" / f"seed-{seed}", tmp_path / "whole" / f"seed-{seed}")
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("stacked")
+def test_a_stacked_seed_that_has_ended_stays_what_it_was(tmp_path: Path) -> None:
+    runs = train(tmp_path, steps=5_000, until_return=15.0, eval_episodes=0)
+    assert len({run.steps for run in runs}) > 1  # so that some have waited for others
+    for run in runs:
+        assert run.return_mean >= 15.0
+        assert rows(run.path)[-1]["steps"] == run.steps
+        with rondel.load(run.path) as saved:
+            jax.tree.map(np.testing.assert_array_equal, saved.state, run.state)
 
 
 @pytest.mark.long

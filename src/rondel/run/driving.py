@@ -33,7 +33,10 @@ _log = logging.getLogger("rondel")
 
 
 def fitting(setup: Setup, rings: int = 1) -> tuple[Cost, int]:
-    """What so many runs at a time will take of memory, and what is free; it warns of too little."""
+    """What so many runs at a time will take of memory, and what is free; it warns of too little.
+
+    It traces what will be compiled, which takes a moment: only where someone is shown it.
+    """
     cost, room = cost_of(setup).times(rings), machine.room()
     here = setup.options.on != "ray" or not setup.options.address
     if here and (warning := cost.warning(room)):
@@ -133,7 +136,7 @@ class Log:
 
 def drive(
     run: Run,
-    room: tuple[Cost, int],
+    room: tuple[Cost, int] | None,
     callbacks: Sequence[Callback],
     display: Display,
     began: float,
@@ -147,7 +150,7 @@ def drive(
     """
     with run:
         book = Log(run, began, log, display.note, found)
-        display.start(summary.rows(run, *room))
+        display.start(summary.rows(run, *room) if room else [])
         ending = failed = f"The run failed; its folder is {run.path}."
         try:
             with book:

@@ -23,8 +23,9 @@ from rondel.execution.round import Report
 from rondel.plan.pointing import counted
 from rondel.run import driving, folder, machine, summary
 from rondel.run.compare import interval
-from rondel.run.display import Display, Progress
-from rondel.run.driving import Callback, Log, drive, fitting, go_on, interrupts
+from rondel.run.cost import Cost
+from rondel.run.display import Display, Progress, Silent
+from rondel.run.driving import Callback, Log, drive, go_on, interrupts
 from rondel.run.run import Run
 from rondel.run.setup import Setup
 
@@ -84,7 +85,7 @@ def drive_all(
     jobs: Sequence[Job],
     path: Path,
     callbacks: Sequence[Callback],
-    display: Display,
+    display: Display | None,
     began: float,
     log: Sequence[str],
 ) -> Runs:
@@ -112,7 +113,7 @@ def drive_all(
         raise
     finally:
         folder.let_go(path, *(job.path for job in jobs))
-        display.stop(ending)
+        shown.stop(ending)
     return done
 
 
@@ -137,13 +138,13 @@ def _together(
     log: Sequence[str],
 ) -> tuple[list[Run], dict[int, NotFinite]]:
     """Side by side in one program -> the runs, and why some of them are lost."""
-    task, room = jobs[0].setup.task, fitting(jobs[0].setup, len(jobs))
+    task, room = jobs[0].setup.task, display.fitting(len(jobs))
     stacked = None if vector.in_step(task, [job.round for job in jobs]) else False
     rings = vector.Rings(task, [job.seed for job in jobs], stacked)
     with ExitStack() as stack:
         stack.callback(rings.close)
         runs = [stack.enter_context(job.run(rings.backend(i))) for i, job in enumerate(jobs)]
-        display.begin(summary.rows(runs[0], *room), "side by side in one program")
+        display.begin(summary.rows(runs[0], *room) if room else [], "side by side in one program")
         logs = [
             stack.enter_context(Log(run, began, log, partial(display.note, job.seed), job.found))
             for run, job in zip(runs, jobs, strict=True)
@@ -211,7 +212,7 @@ def _apart(
     """Each on the run's backend, some at a time -> the runs, and why some of them are lost."""
     lost: dict[int, NotFinite] = {}
     width = at_a_time(jobs[0].setup, len(jobs))
-    room = fitting(jobs[0].setup, width)
+    room = display.fitting(width)
     how = "one after another" if width == 1 else f"{width} at a time"
     turn = threading.RLock()
 
@@ -275,18 +276,23 @@ def at_a_time(setup: Setup, seeds: int) -> int:
 
 
 class _Shown:
-    """One display for all seeds."""
+    """One display for all seeds, if there is any."""
 
-    def __init__(self, display: Display, path: Path, jobs: Sequence[Job]) -> None:
-        self._display, self._path = display, path
+    def __init__(self, display: Display | None, path: Path, jobs: Sequence[Job]) -> None:
+        self._display, self._path = display or Silent(), path
+        self._setup = jobs[0].setup if display else None
         self._seeds = [job.seed for job in jobs]
         self._began = False
         self._turn = threading.Lock()
 
+    def fitting(self, rings: int) -> tuple[Cost, int] | None:
+        """What so many of them take of memory, where someone is shown it."""
+        return driving.fitting(self._setup, rings) if self._setup else None
+
     def begin(self, rows: list[tuple[str, str]], how: str) -> None:
         """What is said before the first of them, once."""
         with self._turn:
-            if self._began:
+            if self._began or not rows:
                 return
             self._began = True
             said = [(label, text) for label, text in rows if label not in ("until", "folder")]
@@ -302,6 +308,9 @@ class _Shown:
     def note(self, seed: int, message: str) -> None:
         with self._turn:
             self._display.note(f"seed {seed}: {message}")
+
+    def stop(self, message: str) -> None:
+        self._display.stop(message)
 
 
 class _OneSeed:

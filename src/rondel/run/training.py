@@ -109,11 +109,10 @@ def train(
     log = outputs.names_in(log)
     request = _request(algorithm, env, steps, seed, config, tuned, until_return, fields)
     setup = request[0]
-    shown = display or Silent()
     if seeds is not None:
         jobs, path = jobs_for(request, seed, seeds, out, eval_episodes)
-        return drive_all(jobs, path, _listed(callbacks), shown, began, log)
-    room = fitting(setup)
+        return drive_all(jobs, path, _listed(callbacks), display, began, log)
+    room = fitting(setup) if display else None
     path = folder.claim(out, setup.name, setup.env_id, f"seed{seed}")
     try:
         run = Run(*request, path)
@@ -121,7 +120,7 @@ def train(
         folder.let_go(path)
         raise
     run.eval_episodes = eval_episodes
-    return drive(run, room, _listed(callbacks), shown, began, log)
+    return drive(run, room, _listed(callbacks), display or Silent(), began, log)
 
 
 def resume(
@@ -148,12 +147,12 @@ def resume(
     """
     began = time.monotonic()
     at_least(0, eval_episodes=eval_episodes)
-    log, shown = outputs.names_in(log), display or Silent()
+    log = outputs.names_in(log)
     if seeds := folder.seeds_in(Path(path)):
         brought = {"algorithm": algorithm, "env": env, "config": config, "network": network}
         wanted = (steps, until_return, eval_episodes)
         jobs = jobs_again(Path(path), seeds, wanted, brought, placing)
-        return drive_all(jobs, Path(path), _listed(callbacks), shown, began, log)
+        return drive_all(jobs, Path(path), _listed(callbacks), display, began, log)
     found = checkpoint.find(Path(path))
     before = saved.read(found)
     limits = limits_again(before, steps, until_return)
@@ -170,7 +169,8 @@ def resume(
             f"steps={2 * run.steps} (--steps on the command line), and another until_return if it "
             "has one (inf for none)."
         )
-    return drive(run, fitting(run.setup), _listed(callbacks), shown, began, log, found)
+    room = fitting(run.setup) if display else None
+    return drive(run, room, _listed(callbacks), display or Silent(), began, log, found)
 
 
 def _listed(callbacks: Sequence[Callback] | Callback) -> Sequence[Callback]:

@@ -1,6 +1,6 @@
 """How a run is shown to the one who watches: a panel in a terminal, plain lines elsewhere.
 
-All displays have the same three methods. They write to the given stream, stderr if none, so that
+All displays have the same four methods. They write to the given stream, stderr if none, so that
 stdout is left to whoever reads it by machine.
 """
 

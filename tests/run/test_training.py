@@ -132,6 +132,14 @@ def test_a_free_run_goes_without_the_tuned_scaling_of_rewards() -> None:
         prepare("impala", "CartPole-v1", fields={"free": True, "scale_rewards": True})
 
 
+def test_a_tuned_block_that_does_not_fit_what_is_asked_is_left_out() -> None:
+    tuned = prepare("impala", "CartPole-v1", fields={"plan": "actor*4 | learner"})
+    assert tuned.options.block == 2
+    odd = prepare("impala", "CartPole-v1", fields={"lanes": 9})
+    assert odd.options.block == 9
+    assert "block" not in odd.tuned
+
+
 @dataclass(frozen=True)
 class Config:
     sign: float = 1.0

@@ -143,7 +143,7 @@ def _observations_of(record: Tree) -> list[str]:
     for part in record:
         if set(_OBSERVATIONS) & set(getattr(part, "_fields", ())):
             raise RondelError(
-                f"Observations inside of a {type(part).__name__} can't be normalised: items and "
-                "batches must have them in fields of their own, obs and next_obs."
+                f"Observations inside of a {type(part).__name__} can't be normalised, only those "
+                "in fields obs and next_obs of items and batches: leave normalise_observations out."
             )
     return [name for name in _OBSERVATIONS if name in record._fields]

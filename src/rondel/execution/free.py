@@ -108,6 +108,7 @@ class Free:
             return False
         self.queued.sort(key=lambda f: f.version)  # in the order of arrival among equals
         taken, self.queued = self.queued[: self.n], self.queued[self.n :]
+        taken.sort(key=lambda f: f.copy)  # a lane keeps its place in memory: its rounds follow on
         steps = self._learn_own(taken[0]) if self.own else self._learn(taken)
         self.lessons.append(Lesson(taken, steps, next(steps)))
         return True

@@ -92,7 +92,7 @@ def sequences(
     def init(items_like: Stretch, shards: int) -> Sequences:
         lanes, added = jax.tree.leaves(items_like.rows)[0].shape[:2]
         size = -(-capacity // (shards * lanes * added)) * added
-        _check(added, size, batch, shards, length, stride)
+        _check(added, size, batch, lanes, shards, length, stride)
 
         def zeros(rows: int, tree: Tree) -> Tree:
             return jax.tree.map(lambda x: jnp.zeros((lanes, rows, *x.shape[2:]), x.dtype), tree)
@@ -191,7 +191,9 @@ def _same(one: Tree, two: Tree, lanes: int) -> Array:
     return same
 
 
-def _check(added: int, size: int, batch: int, shards: int, length: int, stride: int) -> None:
+def _check(
+    added: int, size: int, batch: int, lanes: int, shards: int, length: int, stride: int
+) -> None:
     if batch % shards:
         raise RondelError(
             f"a batch of {batch} sequences can't be drawn in equal parts from {shards} shards of "
@@ -203,7 +205,9 @@ def _check(added: int, size: int, batch: int, shards: int, length: int, stride: 
             f"{-(-added // stride) * stride} would work."
         )
     if size < length + added:
+        rows = -(-(length + added) // added) * added
         raise RondelError(
-            f"the replay capacity is too small: {size} steps for each lane, but sequences are "
-            f"{length} steps long and a round adds {added}; room for {length + added} is needed."
+            f"the replay capacity is too small: {size} steps for each of {lanes * shards} lanes, "
+            f"but sequences are {length} steps long and a round adds {added}; a capacity of "
+            f"{rows * lanes * shards} or more works."
         )

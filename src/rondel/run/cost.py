@@ -114,7 +114,7 @@ def _holds(task: Task, plan: Plan, piece: Piece, shard: Shard) -> dict[str, int]
     if "gradient" in stages:
         held["gradients"] = weights
     if {"label", "gradient"} & set(stages):
-        held["batch"] = bytes_of(shard.batch) // piece.copies
+        held["batch"] = bytes_of(shard.batch) * plan.copies("memory") // piece.copies
     if "memory" in stages:
         frames = _frames(shard.memory)
         held |= {"memory": bytes_of(shard.memory) - frames}

@@ -57,6 +57,8 @@ def diagnose(profile: Profile) -> Verdict:
     """Read a profile as someone would who has seen many of them."""
     piece = max(profile.pieces, key=lambda piece: piece.busy)
     bound, part = _bound(profile, piece)
+    if _in_turn(profile):  # then it need not be the busiest that costs most
+        piece = max(profile.pieces, key=lambda one: (_part_of(one, bound), one.busy))
     said = _MEANS.get(bound, "it")
     text = f"{bound} bounds this run: {said} takes {part:.0%} "
     if _in_turn(profile):
@@ -90,6 +92,13 @@ def _bound(profile: Profile, piece: Piece) -> tuple[str, float]:
         return bound, part
     stage = max(inside, key=lambda stage: inside[stage])
     return stage, part * inside[stage] / sum(inside.values())
+
+
+def _part_of(piece: Piece, bound: str) -> float:
+    """What a piece has of that which bounds, whether measured whole or apart."""
+    costs = costs_of(piece)
+    whole = next((name for name in costs if bound in _STAGES.get(name, ())), bound)
+    return costs.get(bound, costs.get(whole, 0.0))
 
 
 def costs_of(piece: Piece) -> dict[str, float]:

@@ -79,5 +79,13 @@ def room() -> int:
     with suppress(OSError, StopIteration):
         lines = Path("/proc/meminfo").read_text().splitlines()
         free = next(line for line in lines if line.startswith("MemAvailable:"))
-        return min(int(free.split()[1]) * 1024, memory())
+        return min(int(free.split()[1]) * 1024, max(0, memory() - _used()))
+    return 0
+
+
+def _used() -> int:
+    """The bytes that a container has used of its limit; 0 where there is none."""
+    for name in ("memory.current", "memory/memory.usage_in_bytes"):
+        with suppress(OSError, ValueError):
+            return int(Path("/sys/fs/cgroup", name).read_text())
     return 0

@@ -65,20 +65,29 @@ def opened(
 ) -> Iterator[Callable[[Row], None]]:
     """A function that hands a row to all outputs; `say` is told once of each that fails."""
     outputs: dict[str, Output] = {}
+    broken: list[Output] = []
+
+    def lost(name: str, when: str, error: Exception) -> None:
+        reason = f"{type(error).__name__}: {error}"
+        say(f"Output to {name} failed {when} ({reason}): the run goes on without it.")
 
     def each(do: Callable[[Output], None], when: str) -> None:
         for name, output in list(outputs.items()):
             try:
                 do(output)
             except Exception as error:  # whatever it is, the training matters more
-                del outputs[name]
-                reason = f"{type(error).__name__}: {error}"
-                say(f"Output to {name} failed {when} ({reason}): the run goes on without it.")
+                broken.append(outputs.pop(name))
+                lost(name, when, error)
 
     failed = True
     try:
         for name in names:
-            outputs[name] = _OUTPUTS[name](place)
+            try:
+                outputs[name] = _OUTPUTS[name](place)
+            except RondelError:
+                raise  # it says what to do, and nothing has been trained yet
+            except Exception as error:
+                lost(name, "at its start", error)
         yield lambda row: each(lambda output: output.write(row), f"at step {row['steps']:,}")
         failed = False
     except KeyboardInterrupt:
@@ -86,6 +95,9 @@ def opened(
         raise
     finally:
         each(lambda output: output.close(failed), "at its end")
+        for output in broken:
+            with suppress(Exception):  # it has failed, and that was said
+                output.close(failed)
 
 
 def scalars(row: Row) -> dict[str, float]:
@@ -177,8 +189,13 @@ class WeightsAndBiases:
                 "`wandb login`, or set WANDB_MODE=offline to send later by `wandb sync`, or leave "
                 "log='wandb' out."
             ) from error
-        for row in place.rows:
-            self.write(row)
+        try:
+            for row in place.rows:
+                self.write(row)
+        except BaseException:
+            with suppress(Exception):
+                self.close(failed=True)
+            raise
 
     def write(self, row: Row) -> None:
         steps = int(number(row, "steps") or 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from functools import partial
 from math import lcm
 from types import ModuleType
@@ -98,12 +98,11 @@ def prepare(
         config = _default_config(algorithm)
         chosen = tuned_for(name, world.spec.id) if tuned else {}
     own, rest = split(chosen | fields)
-    own = _spelled(own)
-    options = with_fields(Options(lanes=getattr(algorithm, "LANES", Options.lanes)), own)
+    options = Options(lanes=getattr(algorithm, "LANES", Options.lanes))
+    options = with_fields(options, _spelled(own))
+    options, dropped = _without_what_clashes(options, chosen.keys() - fields.keys())
+    chosen = {name: value for name, value in chosen.items() if name not in dropped}
     options, plan = _planned(dataclasses.replace(options, block=_block(options)))
-    if plan.free and "scale_rewards" in chosen.keys() - fields.keys():  # impossible, and not asked
-        options = dataclasses.replace(options, scale_rewards=False)
-        chosen = {k: v for k, v in chosen.items() if k != "scale_rewards"}
     if config is not None:
         config = with_fields(config, rest)
     elif rest:
@@ -261,6 +260,18 @@ def backend_for(setup: Setup) -> Backend:
 
     asked_for = asked if options.resources else None
     return Ray(options.address, asked_for, options.deadline, options.restarts)
+
+
+def _without_what_clashes(options: Options, tuned: Set[str]) -> tuple[Options, set[str]]:
+    """Options without those that can't be had here and were only tuned, and the names of these."""
+    plan, dropped = plans.parse(options.plan, options.lag, options.free), set[str]()
+    if "block" in tuned and options.block is not None:
+        copies = max(map(plan.copies, ("env", "policy")))
+        dropped |= {"block"} if options.lanes % (copies * options.block) else set()
+    if "scale_rewards" in tuned and plan.free:
+        dropped |= {"scale_rewards"}
+    default = {name: getattr(Options, name) for name in dropped}
+    return dataclasses.replace(options, **default), dropped
 
 
 def tuned_for(name: str, env_id: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 
@@ -63,6 +63,9 @@ def framed(picture: np.ndarray, caption: str) -> Image:
     return whole
 
 
+_PATIENCE = 60.0  # seconds that the program has for what is left when all was handed to it
+
+
 def write(images: Iterable[Image], path: Path, fps: int) -> Path:
     """Write the file, all of it or nothing. The first picture says how large it is."""
     partial = path.with_name(f".{path.name}.partial")
@@ -110,13 +113,25 @@ def _mp4(images: Iterator[Image], path: Path, fps: int) -> None:
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=said, stderr=said) as process,
     ):
         assert process.stdin is not None
-        with suppress(BrokenPipeError):  # it has ended, and says why
+        try:
             for image in chain([first], images):
-                process.stdin.write(image.tobytes())
-            process.stdin.close()
-        if process.wait():
+                if not _taken(process.stdin, image.tobytes()):
+                    break
+        finally:
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+        if process.wait(_PATIENCE):
             said.seek(0)
             raise OSError(errno.EIO, said.read().decode(errors="replace").strip())
+
+
+def _taken(pipe: IO[bytes], data: bytes) -> bool:
+    """Hand data to a program, unless it has ended, of which it will say why."""
+    try:
+        pipe.write(data)
+    except BrokenPipeError:
+        return False
+    return True
 
 
 _WRITERS: dict[str, Callable[[Iterator[Image], Path, int], None]] = {".gif": _gif, ".mp4": _mp4}

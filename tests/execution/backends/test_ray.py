@@ -114,13 +114,13 @@ class Recorder(Metered):
     """In place of a fragment: it does as it is told."""
 
     def __init__(self) -> None:
-        self.seen: list[Any] = []
+        self.noted: list[Any] = []
 
     def note(self, what: Any) -> None:
-        self.seen.append(what)
+        self.noted.append(what)
 
     def notes(self) -> Any:
-        return np.array(self.seen)
+        return np.array(self.noted)
 
     def nothing(self) -> None:
         pass

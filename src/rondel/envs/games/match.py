@@ -45,9 +45,14 @@ def environment(
     """
     if opponent is None and simulations is None:
         return self_play(spec, game)
+    if opponent is None:
+        raise RondelError(
+            f"simulations={simulations} is for an opponent that looks ahead: "
+            f"{spec.id}?opponent=mcts&simulations={simulations} would work."
+        )
     known: dict[str, Callable[[], Opponent]] = {"random": lambda: opponents.at_random(game)}
     known |= own or {}
-    if not isinstance(opponent, str) or opponent not in (*known, "mcts"):
+    if opponent not in (*known, "mcts"):
         names = ", ".join([*known, "mcts"])
         raise RondelError(f"{spec.id} has no opponent {opponent!r}; there are: {names}.")
     if opponent == "mcts":

@@ -166,7 +166,7 @@ def test_a_wandb_that_fails_is_said_once_and_tensorboard_has_what_metrics_have(
         "without it."
     )
     assert run.notes == [note]
-    assert [call[0] for call in module.calls] == ["init", one]
+    assert [call[0] for call in module.calls] == ["init", one, "finish"]
     assert last >= 500
     assert shown(folder) == written(folder)
     assert {"return_mean", "loss/policy", "seconds"} <= {tag for _, tag, _ in shown(folder)}

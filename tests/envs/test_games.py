@@ -206,7 +206,7 @@ def test_games_are_what_an_environment_should_be(env_id):
         ("TicTacToe-v0?opponent=mcts&simulations=0", "a whole number from 1 to 100,000 would"),
         ("TicTacToe-v0?opponent=mcts&simulations=true", "a whole number from 1"),
         ("TicTacToe-v0?opponent=random&simulations=10", "for opponent=mcts, not for random"),
-        ("TicTacToe-v0?simulations=10", "no opponent None"),
+        ("TicTacToe-v0?simulations=10", "opponent=mcts&simulations=10 would work"),
         ("jax:TicTacToe-v0?size=4", "there are: opponent, simulations"),
     ],
 )

@@ -32,12 +32,14 @@ _ENDING = threading.Lock()  # runs of one process may end at the same time, and 
 _log = logging.getLogger("rondel")
 
 
-def fitting(setup: Setup, rings: int = 1) -> tuple[Cost, int]:
+def fitting(setup: Setup, rings: int = 1, room: int | None = None) -> tuple[Cost, int]:
     """What so many runs at a time will take of memory, and what is free; it warns of too little.
+
+    `room` is what was free before a part of it was taken, if some was.
 
     It traces what will be compiled, which takes a moment: only where someone is shown it.
     """
-    cost, room = cost_of(setup).times(rings), machine.room()
+    cost, room = cost_of(setup).times(rings), machine.room() if room is None else room
     here = setup.options.on != "ray" or not setup.options.address
     if here and (warning := cost.warning(room)):
         _log.warning("%s", warning)

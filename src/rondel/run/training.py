@@ -157,6 +157,7 @@ def resume(
     before = saved.read(found)
     limits = limits_again(before, steps, until_return)
     placing = {"on": before.options.get("on")} | placing
+    free = machine.room()
     run = load(found, algorithm=algorithm, env=env, config=config, network=network, **placing)
     run.limits = limits
     if eval_episodes is not None:
@@ -169,7 +170,11 @@ def resume(
             f"steps={2 * run.steps} (--steps on the command line), and another until_return if it "
             "has one (inf for none)."
         )
-    room = fitting(run.setup) if display else None
+    try:
+        room = fitting(run.setup, room=free) if display else None
+    except BaseException:
+        run.close()
+        raise
     return drive(run, room, _listed(callbacks), display or Silent(), began, log, found)
 
 

@@ -76,7 +76,12 @@ def ratios(row: Row, record: dict[str, Any]) -> dict[str, float]:
 
 
 def _figure(turns: list[float]) -> str:
-    return f"{statistics.median(turns):,.4g} ({min(turns):,.3g} to {max(turns):,.3g})"
+    middle, low, high = map(_written, (statistics.median(turns), min(turns), max(turns)))
+    return middle if len(turns) == 1 else f"{middle} ({low} to {high})"
+
+
+def _written(figure: float) -> str:
+    return f"{figure:,.0f}" if figure >= 1000 else f"{figure:.3g}"
 
 
 def _named(peer: str) -> str:

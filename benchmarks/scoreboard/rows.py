@@ -84,7 +84,7 @@ HOST = "--lanes 8 --rollout 32 --epochs 20 --minibatches 1 --hidden 64 64"
 CHEETAH = "--lanes 64 --rollout 64 --epochs 2 --minibatches 4 --hidden 64 64"
 PONG = "--lanes 8 --rollout 128 --minibatches 4"
 DQN = "--lanes 1 --rollout 64 --updates 64 --batch 64 --hidden 256 256"
-CONTROL = "--lanes 1 --rollout 64 --updates 64 --batch 256 --hidden 256 256"
+CONTROL = "--lanes 1 --rollout 64 --batch 256 --hidden 256 256"
 
 ROWS = [
     Row(

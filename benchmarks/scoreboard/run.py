@@ -31,8 +31,8 @@ def theirs(peer: str) -> float:
     return float(done.stdout.splitlines()[-1])
 
 
-def measure(row: Row, repeats: int, quiet: Quiet) -> dict[str, list[tuple[float, float]]]:
-    """(figure, busyness) of each turn, by who ran: ours and theirs alternate."""
+def measure(row: Row, repeats: int, quiet: Quiet) -> None:
+    """Keep (figure, busyness) of each turn, by who ran: ours and theirs alternate."""
     figures: dict[str, list[tuple[float, float]]] = {}
     for peer in row.peers:
         venvs.python(report.venv_of(peer))  # nothing is installed between turns
@@ -41,8 +41,9 @@ def measure(row: Row, repeats: int, quiet: Quiet) -> dict[str, list[tuple[float,
             run = row.ours if who == "rondel" else lambda who=who: theirs(who)
             figure, busy = quiet.measure(run)
             figures.setdefault(who, []).append((figure, busy))
+            if len(figures) > len(row.peers):
+                report.keep(row, figures)  # at once, so that an interrupt loses one turn at most
             print(f"  {row.name}, turn {turn + 1}: {who} {figure:,.4g} {row.unit}", flush=True)
-    return figures
 
 
 def main() -> None:
@@ -63,7 +64,7 @@ def main() -> None:
         quiet = Quiet()
         for row in (row for row in ROWS if row.name in wanted):
             print(f"{row.name}: {row.what}", flush=True)
-            report.keep(row, measure(row, args.repeats, quiet))
+            measure(row, args.repeats, quiet)
             print(report.line(row), flush=True)
     report.write()
 

@@ -97,7 +97,11 @@ def test_a_policy_is_recorded_as_it_plays(env, tmp_path):
     with rondel.start("dqn", env, lanes=2, hidden=(4,), tuned=False) as run:
         mean = rondel.record(run, path, episodes=2)
         with pytest.raises(RondelError, match="other observations or actions than"):
-            rondel.record(run, path, "KeyDoor-v0")
+            rondel.record(run, path, "KeyDoor-v0", overwrite=True)
+        with pytest.raises(RondelError, match=r"is there already: .*overwrite=True"):
+            rondel.record(run, path, episodes=2)
+        with pytest.raises(RondelError, match="there is no folder"):
+            rondel.record(run, tmp_path / "none" / "shown", episodes=2)
     read = demonstrations.read(path, make(env).spec)
     assert read.valid.sum() == 2 * mean
     assert (read.obs[0, 0] != read.obs[1, 0]).any()

@@ -158,6 +158,9 @@ class Record:
     file: tyro.conf.Positional[str]  # where to write
     episodes: int = 100  # how many to play
     seed: int = 0  # where the environment's randomness comes from
+    env: str | None = None  # another environment than the one it was trained in
+    network: str | None = None  # your own as module:function, if the run had one
+    overwrite: bool = False  # put them in the place of a file that is there
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -311,9 +314,17 @@ def _compare(argv: list[str]) -> None:
 
 def _record(argv: list[str]) -> None:
     request = _parse(Record, argv, "record")
-    many, seed = request.episodes, request.seed
-    mean = rondel.record(request.path, request.file, episodes=many, seed=seed)
-    _say({"file": request.file, "episodes": many, "mean_return": mean}, False)
+    mean = rondel.record(
+        request.path,
+        request.file,
+        request.env,
+        episodes=request.episodes,
+        seed=request.seed,
+        overwrite=request.overwrite,
+        network=request.network,
+    )
+    said = {"file": request.file, "episodes": request.episodes, "mean_return": mean}
+    _say(said, False)
 
 
 def _list(argv: list[str]) -> None:

@@ -14,17 +14,18 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from rondel.errors import RondelError, at_least
 from rondel.execution.keys import key_of, per_lane
-from rondel.execution.seeds import Purpose, lane_seeds
+from rondel.execution.seeds import Purpose
+from rondel.run.files import put
+from rondel.run.lane import lane_of
 from rondel.run.policy import Policy
 from rondel.spaces import Box, Discrete, zeros
 from rondel.types import Env, EnvSpec, HostWorld, Step, Trajectory, Tree
@@ -45,14 +46,6 @@ class Episode(NamedTuple):
     terminated: bool  # else it was cut off
 
 
-class _Lane(Protocol):
-    """One lane of an environment."""
-
-    def reset(self) -> Step: ...
-    def step(self, action: Any) -> Step: ...
-    def close(self) -> None: ...
-
-
 def are_taken_by(make: Any) -> bool:
     """Does an algorithm's `make` take demonstrations?"""
     return "demonstrations" in inspect.signature(make).parameters
@@ -66,22 +59,30 @@ def placed(config: Any) -> Any:
 
 def play(act: Act, world: Env | HostWorld, episodes: int, seed: int) -> Iterator[Episode]:
     """Episodes one after the other, in one lane."""
-    with closing(_lane(world, seed)) as lane:
-        step = lane.reset()
+    with closing(lane_of(world, seed)) as lane:
+        step = _kept(lane.begin(0))
         for _ in range(episodes):
             seen, carry = [step], None
             done: list[np.ndarray] = []
             while not (step.terminated[0] or step.truncated[0]):
                 action, carry = act(jax.tree.map(lambda x: x[0], step.obs), carry)
                 done.append(np.asarray(action, _units(world.spec)))
-                step = lane.step(done[-1][None])
+                step = _kept(lane.step(done[-1][None]))
                 seen.append(step)
                 if len(done) == _MAX_STEPS:
-                    raise RondelError(f"An episode did not end in {_MAX_STEPS:,} steps.")
+                    raise RondelError(
+                        f"An episode did not end in {_MAX_STEPS:,} steps: an environment that cuts "
+                        "its episodes off would work."
+                    )
             obs = jax.tree.map(lambda *xs: np.stack(xs)[:, 0], *(s.obs for s in seen))
             reward = np.array([s.reward[0] for s in seen[1:]], np.float32)
             yield Episode(obs, np.stack(done), reward, bool(step.terminated[0]))
-            step = lane.step(np.zeros_like(done[-1])[None])  # which only resets
+            step = _kept(lane.step(np.zeros_like(done[-1])[None]))  # which only resets
+
+
+def _kept(step: Step) -> Step:
+    """Host environments may write the next step where this one is."""
+    return jax.tree.map(np.array, step)
 
 
 def act_of(policy: Policy) -> Act:
@@ -106,10 +107,11 @@ def write(path: str | os.PathLike[str], episodes: Iterable[Episode]) -> None:
         raise RondelError("There is no episode to write down: 1 or more would work.")
     track = jax.tree.map(lambda *xs: np.concatenate(xs), *tracks)
     try:
-        save_file(_named(track), path)
-    except (OSError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise RondelError(f"{path} can't be written: {reason}. Choose another file.") from error
+        put(Path(path), save(_named(track)))
+    except OSError as error:
+        raise RondelError(
+            f"{path} can't be written: {error.strerror}. Choose another file."
+        ) from error
 
 
 def read(path: str, spec: EnvSpec) -> Trajectory:
@@ -204,44 +206,3 @@ def _trajectory(track: dict[str, Any]) -> Trajectory:
         carry=(),
         lane=jnp.zeros(1, jnp.int32),
     )
-
-
-def _lane(world: Env | HostWorld, seed: int) -> _Lane:
-    return _Traced(world, seed) if isinstance(world, Env) else _Hosted(world, seed)
-
-
-class _Traced:
-    def __init__(self, env: Env, seed: int) -> None:
-        self._env, self._seed = env, seed
-        self._state: Tree = None
-        self._step = jax.jit(env.step)
-
-    def reset(self) -> Step:
-        lane = jnp.zeros(1, jnp.int32)
-        self._state, step = self._env.init(per_lane(key_of(self._seed, Purpose.EVALUATE, 3), lane))
-        return jax.tree.map(np.asarray, step)
-
-    def step(self, action: Any) -> Step:
-        self._state, step = self._step(self._state, action)
-        return jax.tree.map(np.asarray, step)
-
-    def close(self) -> None:
-        if self._env.close is not None and self._state is not None:
-            self._env.close(self._state)
-
-
-class _Hosted:
-    def __init__(self, world: HostWorld, seed: int) -> None:
-        self._env, self._seed = world.make(1, 0), seed
-
-    def reset(self) -> Step:
-        return self._copy(self._env.reset(lane_seeds(self._seed, Purpose.EVALUATE, 1, 3)))
-
-    def step(self, action: Any) -> Step:
-        return self._copy(self._env.step(action))
-
-    def close(self) -> None:
-        self._env.close()
-
-    def _copy(self, step: Step) -> Step:
-        return jax.tree.map(np.array, step)

@@ -18,6 +18,7 @@ from rondel.envs.arguments import split
 from rondel.errors import RondelError
 from rondel.plan import parse
 from rondel.run.checkpoint import META
+from rondel.run.files import put
 from rondel.run.networks import is_own
 from rondel.run.saved import Saved
 from rondel.run.setup import Options, Setup, prepare
@@ -208,18 +209,6 @@ def write_config(path: Path, meta: dict[str, Any]) -> None:
             f"{path} can't be written to: {error.strerror}. Make space there or make the folder "
             "writable, or choose another folder for the run."
         ) from error
-
-
-def put(path: Path, text: str) -> None:
-    """Write a file, all of it or nothing."""
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        partial.write_text(text)
-        partial.replace(path)
-    except OSError:
-        with suppress(OSError):
-            partial.unlink()
-        raise
 
 
 def home_of(found: Path) -> Path:

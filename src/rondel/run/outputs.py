@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from rondel.errors import RondelError
-from rondel.run.folder import put, title
+from rondel.run.files import put
+from rondel.run.folder import title
 from rondel.run.record import number
 
 Row: TypeAlias = Mapping[str, Any]

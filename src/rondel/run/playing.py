@@ -13,6 +13,7 @@ from rondel.envs import make
 from rondel.errors import RondelError
 from rondel.run import checkpoint, demonstrations, folder, saved
 from rondel.run.evaluation import Evaluation, run_episodes
+from rondel.run.files import refuse_to_replace
 from rondel.run.policy import Policy
 from rondel.run.run import Run
 from rondel.run.training import load
@@ -85,21 +86,24 @@ def record(
     *,
     episodes: int = 100,
     seed: int = 0,
+    overwrite: bool = False,
+    algorithm: Any = None,
+    config: Any = None,
+    network: Any = None,
 ) -> float:
     """Write greedy episodes into a file, as demonstrations for others; returns their mean return.
 
     Of a run, a policy, what a folder holds, or a function of your own, `act(obs, carry) -> (action,
     carry)` for single observations: carry is None when an episode begins, and then what it last
-    returned. Its actions are choices from 0, or in -1..1.
+    returned. Its actions are choices from 0, or in -1..1. The rest is as in `evaluate`.
 
     >>> rondel.record(run, "demonstrations.safetensors", episodes=100)
     """
-    if isinstance(what, str | os.PathLike):
-        with load(what) as run:
-            return record(run, file, env, episodes=episodes, seed=seed)
-    if not isinstance(what, Run | Policy):
-        if env is None:
-            raise RondelError("A function of your own needs an environment to act in: env=….")
+    if callable(what) and env is None:
+        raise RondelError("A function of your own needs an environment to act in: env=….")
+    refuse_to_replace(Path(file), overwrite)
+    if callable(what):
         return demonstrations.record_with(what, make(env), file, episodes, seed)
-    act = demonstrations.act_of(_policy(what))
-    return demonstrations.record_with(act, _world(what, env), file, episodes, seed)
+    with opened(what, env, algorithm, config, network) as (policy, world):
+        act = demonstrations.act_of(policy)
+        return demonstrations.record_with(act, world, file, episodes, seed)

@@ -18,7 +18,7 @@ from rondel.errors import RondelError
 from rondel.execution.meter import STARTING, WAITING, Glance, Told
 from rondel.execution.ring import Ring
 from rondel.run.fields import fits
-from rondel.run.folder import put
+from rondel.run.files import put
 from rondel.run.summary import size
 
 FILE, TRACE = "profile.json", "trace.json"

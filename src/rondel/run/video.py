@@ -16,6 +16,7 @@ from typing import IO, Any, TypeAlias
 import numpy as np
 
 from rondel.errors import RondelError
+from rondel.run.files import refuse_to_replace
 
 Image: TypeAlias = Any  # one of Pillow's
 
@@ -28,11 +29,7 @@ def check(path: Path, fps: int, overwrite: bool) -> None:
     """Refuse a file that can't be written, before anything is played for it."""
     if path.suffix not in _WRITERS:
         raise RondelError(f"{path} is no video that can be written: {_offered()} would work.")
-    if path.exists() and not overwrite:
-        raise RondelError(
-            f"{path} is there already: choose another file, or say overwrite=True (--overwrite on "
-            "the command line)."
-        )
+    refuse_to_replace(path, overwrite)
     if path.suffix == ".mp4" and find_spec("imageio_ffmpeg") is None:
         raise RondelError(
             'An .mp4 needs the package imageio-ffmpeg: pip install "rondel[video]". A .gif needs '

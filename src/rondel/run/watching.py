@@ -1,7 +1,8 @@
 """A policy at play, as a video: greedy episodes, drawn step by step.
 
-The episodes are those that `evaluate` plays with the same seed. A picture is, in this order, what
-the environment draws itself (`Env.draw`, `ShownEnv.picture`) or an image that the policy sees.
+The episodes are those that `evaluate` plays first in each lane with the same seed. A picture is, in
+this order, what the environment draws itself (`Env.draw`, `ShownEnv.picture`) or an image that the
+policy sees.
 """
 
 from __future__ import annotations
@@ -11,25 +12,26 @@ from collections.abc import Generator, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rondel.envs import EnvError, bare_id
+from rondel.envs import bare_id
 from rondel.envs.registry import CLASSICS
 from rondel.envs.seen import picture_of
 from rondel.errors import RondelError, at_least
-from rondel.execution.keys import key_of, per_lane
-from rondel.execution.seeds import Purpose, lane_seeds
+from rondel.execution.keys import key_of
+from rondel.execution.seeds import Purpose
 from rondel.execution.task import to_device
 from rondel.run import checkpoint, folder, video
 from rondel.run.evaluation import greedy
+from rondel.run.lane import Lane, lane_of
 from rondel.run.playing import opened
 from rondel.run.policy import Policy
 from rondel.run.run import Run
-from rondel.types import Env, HostWorld, Step, Tree
+from rondel.types import Env, HostWorld, Step
 
 
 class Video(NamedTuple):
@@ -97,8 +99,7 @@ def moments(
     """Greedy episodes one after the other, at most `steps` of each, from its start to its end."""
     algorithm, key = policy.algorithm, key_of(seed, Purpose.EVALUATE, 1)
     act = jax.jit(partial(greedy, algorithm))
-    lane: _Lane = _Traced(world, seed) if isinstance(world, Env) else _Hosted(world, seed)
-    try:
+    with closing(lane_of(world, seed, shown=True)) as lane:
         for episode in range(episodes):
             number = jnp.array([episode], jnp.int32)
             step, carry = lane.begin(episode), algorithm.carry(number)
@@ -113,80 +114,9 @@ def moments(
                 over = bool(done) and int(step.episode_length[0]) > 0  # not by a lost life
                 picture = _picture(world, lane, step)
                 yield Moment(episode, taken, float(step.episode_return[0]), over, picture)
-    finally:
-        lane.close()
 
 
-class _Lane(Protocol):
-    """One lane, whose n-th episode begins as that of lane n where policies are evaluated."""
-
-    def begin(self, episode: int) -> Step: ...
-
-    def step(self, action: np.ndarray) -> Step: ...
-
-    def picture(self) -> Any: ...
-
-    def close(self) -> None: ...
-
-
-class _Traced:
-    def __init__(self, env: Env, seed: int) -> None:
-        self._env, self._key = env, key_of(seed, Purpose.EVALUATE)
-        self._init, self._step = jax.jit(env.init) if env.pure else env.init, jax.jit(env.step)
-        self._state: Tree = None
-
-    def begin(self, episode: int) -> Step:
-        self.close()
-        number = jnp.array([episode], jnp.int32)
-        self._state, step = self._init(per_lane(self._key, number))
-        return step
-
-    def step(self, action: np.ndarray) -> Step:
-        self._state, step = self._step(self._state, action)
-        return step
-
-    def picture(self) -> Any:
-        if self._env.draw is None:
-            return None
-        try:
-            return self._env.draw(jax.tree.map(_first, self._state))
-        except Exception as error:
-            raise EnvError(
-                f"draw() of {self._env.spec.id} raised {type(error).__name__}: {error}"
-            ) from error
-
-    def close(self) -> None:
-        if self._env.close is not None and self._state is not None:
-            self._env.close(self._state)
-        self._state = None
-
-
-def _first(x: Any) -> Any:
-    """Of the one lane; random keys are no NumPy arrays."""
-    return x[0] if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else np.asarray(x[0])
-
-
-class _Hosted:
-    def __init__(self, world: HostWorld, seed: int) -> None:
-        self._shown = world.show is not None
-        self._env: Any = world.make(1, 0) if world.show is None else world.show()
-        self._seed = seed
-
-    def begin(self, episode: int) -> Step:
-        seeds = lane_seeds(self._seed, Purpose.EVALUATE, 1, first_lane=episode)
-        return self._env.reset(seeds)
-
-    def step(self, action: np.ndarray) -> Step:
-        return self._env.step(action)
-
-    def picture(self) -> Any:
-        return self._env.picture() if self._shown else None
-
-    def close(self) -> None:
-        self._env.close()
-
-
-def _picture(world: Env | HostWorld, lane: _Lane, step: Step) -> np.ndarray:
+def _picture(world: Env | HostWorld, lane: Lane, step: Step) -> np.ndarray:
     """How it looks now, by the best that there is."""
     spec, picture = world.spec, lane.picture()
     if picture is None:

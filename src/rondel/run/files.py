@@ -1,0 +1,31 @@
+"""Files that are whole or not there, and replace nothing unasked."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from rondel.errors import RondelError
+
+
+def refuse_to_replace(path: Path, overwrite: bool) -> None:
+    """Say that a file is there, or its folder is not, before work is done for it."""
+    if path.exists() and not overwrite:
+        raise RondelError(
+            f"{path} is there already: choose another file, or say overwrite=True (--overwrite on "
+            "the command line)."
+        )
+    if not path.absolute().parent.is_dir():
+        raise RondelError(f"{path} can't be written: there is no folder {path.parent}.")
+
+
+def put(path: Path, content: str | bytes) -> None:
+    """Write a file, all of it or nothing."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.write_bytes(content.encode() if isinstance(content, str) else content)
+        partial.replace(path)
+    except OSError:
+        with suppress(OSError):
+            partial.unlink()
+        raise

@@ -32,7 +32,7 @@ class Row(NamedTuple):
     goal: float
     needed: int  # of its seeds
     flags: tuple[str, ...] = ()
-    seeds: int = 10
+    seeds: int = 5
 
     @property
     def command(self) -> str:
@@ -64,42 +64,44 @@ EVEN = ("--no-tuned", "--rollout", "16")
 
 
 ROWS = {
-    "ppo-cartpole": Row("ppo", "CartPole-v1", 100_000, 475, 10),
-    "dqn-cartpole": Row("dqn", "CartPole-v1", 100_000, 475, 9),
-    "c51-cartpole": Row("c51", "CartPole-v1", 100_000, 475, 10),
-    "qrdqn-cartpole": Row("qrdqn", "CartPole-v1", 100_000, 475, 10),
-    "rainbow-cartpole": Row("rainbow", "CartPole-v1", 100_000, 475, 10),
-    "apex-cartpole": Row("apex", "CartPole-v1", 300_000, 475, 10),
-    "ppo-acrobot": Row("ppo", "Acrobot-v1", 500_000, -90, 10),
-    "ppo-pendulum": Row("ppo", "Pendulum-v1", 300_000, -200, 10),
-    "ppo-hidden-gru": Row("ppo", HIDDEN, 1_000_000, 400, 10, ("--memory", "gru")),
+    "ppo-cartpole": Row("ppo", "CartPole-v1", 100_000, 475, 10, seeds=10),
+    "dqn-cartpole": Row("dqn", "CartPole-v1", 100_000, 475, 9, seeds=10),
+    "c51-cartpole": Row("c51", "CartPole-v1", 100_000, 475, 5),
+    "qrdqn-cartpole": Row("qrdqn", "CartPole-v1", 100_000, 475, 5),
+    "rainbow-cartpole": Row("rainbow", "CartPole-v1", 100_000, 475, 5),
+    "apex-cartpole": Row("apex", "CartPole-v1", 300_000, 475, 5),
+    "ppo-acrobot": Row("ppo", "Acrobot-v1", 500_000, -90, 10, seeds=10),
+    "ppo-pendulum": Row("ppo", "Pendulum-v1", 300_000, -200, 10, seeds=10),
+    "ppo-hidden-gru": Row("ppo", HIDDEN, 1_000_000, 400, 5, ("--memory", "gru")),
     "ppo-hidden": Row("ppo", HIDDEN, 1_000_000, 400, 0),
-    "ppo-cheetah-cleanrl": Row("ppo", "envpool:HalfCheetah-v5", 1_000_000, 1_500, 10, CLEANRL),
-    "ppo-cheetah": Row("ppo", "envpool:HalfCheetah-v5", 1_000_000, 4_000, 10),
-    "ppo-lunar-lander": Row("ppo", "envpool:LunarLander-v3", 1_000_000, 200, 10),
-    "sac-pendulum": Row("sac", "Pendulum-v1", 20_000, -160, 10),
-    "td3-pendulum": Row("td3", "Pendulum-v1", 20_000, -160, 10),
-    "ddpg-pendulum": Row("ddpg", "Pendulum-v1", 20_000, -180, 10),
-    "apex-ddpg-pendulum": Row("apex-ddpg", "Pendulum-v1", 20_000, -180, 10, APEX),
-    "qtopt-pendulum": Row("qtopt", "Pendulum-v1", 60_000, -200, 5, seeds=5),
-    "sac-cheetah": Row("sac", "envpool:HalfCheetah-v5", 300_000, 5_000, 10),
-    "ppo-breakout": Row("ppo", "gymnax:Breakout-MinAtar", 10_000_000, 20, 10),
-    "pg-cartpole": Row("pg", "CartPole-v1", 1_000_000, 400, 5, seeds=5),
-    "a2c-cartpole": Row("a2c", "CartPole-v1", 500_000, 475, 5, seeds=5),
-    "a3c-cartpole": Row("a3c", "CartPole-v1", 1_000_000, 475, 5, behind(1, CENTRAL), 5),
-    "impala-cartpole": Row("impala", "CartPole-v1", 300_000, 475, 5, behind(4), 5),
-    "appo-cartpole": Row("appo", "CartPole-v1", 300_000, 475, 5, behind(4), 5),
-    "es-cartpole": Row("es", "CartPole-v1", 1_000_000, 475, 5, seeds=5),
-    "ars-cartpole": Row("ars", "CartPole-v1", 500_000, 475, 5, seeds=5),
-    "ars-swimmer": Row("ars", "gymnasium:Swimmer-v5", 2_000_000, 320, 5, seeds=5),
-    "vtrace-lag-0": Row("impala", "CartPole-v1", 500_000, 475, 5, EVEN + behind(0), 5),
-    "vtrace-lag-8": Row("impala", "CartPole-v1", 500_000, 475, 5, EVEN + behind(8), 5),
-    "uncorrected-lag-0": Row("a3c", "CartPole-v1", 500_000, 475, 5, EVEN + behind(0), 5),
-    "r2d2-hidden": Row("r2d2", HIDDEN, 1_000_000, 400, 5, seeds=5),
+    "ppo-cheetah-cleanrl": Row(
+        "ppo", "envpool:HalfCheetah-v5", 1_000_000, 1_500, 2, CLEANRL, seeds=2
+    ),
+    "ppo-cheetah": Row("ppo", "envpool:HalfCheetah-v5", 1_000_000, 4_000, 2, seeds=2),
+    "ppo-lunar-lander": Row("ppo", "envpool:LunarLander-v3", 1_000_000, 200, 3, seeds=3),
+    "sac-pendulum": Row("sac", "Pendulum-v1", 20_000, -160, 5),
+    "td3-pendulum": Row("td3", "Pendulum-v1", 20_000, -160, 5),
+    "ddpg-pendulum": Row("ddpg", "Pendulum-v1", 20_000, -180, 5),
+    "apex-ddpg-pendulum": Row("apex-ddpg", "Pendulum-v1", 20_000, -180, 5, APEX),
+    "qtopt-pendulum": Row("qtopt", "Pendulum-v1", 60_000, -200, 5),
+    "sac-cheetah": Row("sac", "envpool:HalfCheetah-v5", 300_000, 5_000, 2, seeds=2),
+    "ppo-breakout": Row("ppo", "gymnax:Breakout-MinAtar", 10_000_000, 20, 3, seeds=3),
+    "pg-cartpole": Row("pg", "CartPole-v1", 1_000_000, 400, 5),
+    "a2c-cartpole": Row("a2c", "CartPole-v1", 500_000, 475, 5),
+    "a3c-cartpole": Row("a3c", "CartPole-v1", 1_000_000, 475, 5, behind(1, CENTRAL)),
+    "impala-cartpole": Row("impala", "CartPole-v1", 300_000, 475, 5, behind(4)),
+    "appo-cartpole": Row("appo", "CartPole-v1", 300_000, 475, 5, behind(4)),
+    "es-cartpole": Row("es", "CartPole-v1", 1_000_000, 475, 5),
+    "ars-cartpole": Row("ars", "CartPole-v1", 500_000, 475, 5),
+    "ars-swimmer": Row("ars", "gymnasium:Swimmer-v5", 2_000_000, 320, 5),
+    "vtrace-lag-0": Row("impala", "CartPole-v1", 500_000, 475, 5, EVEN + behind(0)),
+    "vtrace-lag-8": Row("impala", "CartPole-v1", 500_000, 475, 5, EVEN + behind(8)),
+    "uncorrected-lag-0": Row("a3c", "CartPole-v1", 500_000, 475, 5, EVEN + behind(0)),
+    "r2d2-hidden": Row("r2d2", HIDDEN, 1_000_000, 400, 5),
     # what nobody finds by chance: with demonstrations, and without
-    "r2d3-key-door": Row("r2d3", "KeyDoor-v0", 300_000, 0.8, 5, SHOWN, 5),
-    "r2d2-key-door": Row("r2d2", "KeyDoor-v0", 300_000, 0.1, 0, seeds=5),
-    "uncorrected-lag-8": Row("a3c", "CartPole-v1", 500_000, 475, 0, EVEN + behind(8), 5),
+    "r2d3-key-door": Row("r2d3", "KeyDoor-v0", 300_000, 0.8, 5, SHOWN),
+    "r2d2-key-door": Row("r2d2", "KeyDoor-v0", 300_000, 0.1, 0),
+    "uncorrected-lag-8": Row("a3c", "CartPole-v1", 500_000, 475, 0, EVEN + behind(8)),
 }
 
 

@@ -2,6 +2,7 @@
 
     python benchmarks/learning/run.py --write    all rows, written to benchmarks/learning/results.md
     python benchmarks/learning/run.py ppo-cartpole --seeds 3
+    python benchmarks/learning/run.py vtrace-lag-8 --keep runs/lag    and keep the runs there
 
 Each run is `rondel train ALGORITHM ENV --steps N --seed S --json` in a process of its own, two at a
 time; what counts is eval_return, the mean of 100 greedy episodes in fresh environments.
@@ -15,7 +16,9 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -116,6 +119,17 @@ def one(row: Row, seed: int, folder: str, flags: list[str]) -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@contextmanager
+def place(keep: Path | None, name: str) -> Iterator[str]:
+    """Where a row's runs go: a folder that is gone afterwards, unless they are kept."""
+    if keep is None:
+        with tempfile.TemporaryDirectory() as folder:
+            yield folder
+    else:
+        (keep / name).mkdir(parents=True)
+        yield str(keep / name)
+
+
 def shown_in(folder: str) -> str:
     return str(Path(folder) / SHOWN[1])
 
@@ -126,10 +140,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, help="by default the row's own number")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--write", action="store_true", help="rewrite results.md")
+    parser.add_argument(
+        "--keep", type=Path, help="a folder for the runs, for plots and comparisons"
+    )
     args, flags = parser.parse_known_args()
     for name in args.rows:
         row = ROWS[name]
-        with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(args.jobs) as pool:
+        with place(args.keep, name) as folder, ThreadPoolExecutor(args.jobs) as pool:
             if SHOWN[1] in row.flags:
                 rondel.record(key_door.expert, shown_in(folder), row.env, episodes=100)
             work = [

@@ -96,7 +96,9 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
     "dqn": {"CartPole-v1": _AVERAGED},
     "c51": {"CartPole-v1": _LIGHT | {"return_min": 0.0, "return_max": 100.0}},
     "qrdqn": {"CartPole-v1": _LIGHT | {"atoms": 16, "learning_rate": 2e-3}},
-    "rainbow": {"CartPole-v1": _LIGHT | {"return_min": 0.0, "return_max": 100.0}},
+    "rainbow": {
+        "CartPole-v1": _LIGHT | {"learning_rate": 1e-3, "return_min": 0.0, "return_max": 100.0},
+    },
     "apex": {
         "CartPole-v1": _LIGHT | {"rollout": 4, "capacity": 200_000, "anneal_steps": 200_000},
     },

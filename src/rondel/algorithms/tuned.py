@@ -21,6 +21,13 @@ _AVERAGED: dict[str, Any] = {
     "anneal_steps": 100_000,
 }
 _LIGHT = _AVERAGED | {"batch": 64, "updates": 16, "hidden": (64, 64)}
+# of 128 steps, with rewards scaled to returns of about 1
+_SMALL_ROUNDS: dict[str, Any] = {
+    "lanes": 8,
+    "block": 2,  # so that four actors can share the lanes
+    "rollout": 16,
+    "scale_rewards": True,
+}
 # sequences of 8 + 16 steps
 _REMEMBERED: dict[str, Any] = {
     "rollout": 8,
@@ -131,24 +138,9 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
     "apex-ddpg": {
         "Pendulum-v1": {"rollout": 1, "batch": 128, "discount": 0.98, "hidden": (64, 64)},
     },
-    "impala": {
-        "CartPole-v1": {
-            "lanes": 8,
-            "block": 2,  # so that four actors can share the lanes
-            "rollout": 16,
-            "scale_rewards": True,
-            "anneal_steps": 300_000,
-        },
-    },
-    "appo": {
-        "CartPole-v1": {
-            "lanes": 8,
-            "block": 2,
-            "rollout": 16,
-            "scale_rewards": True,
-            "anneal_steps": 300_000,
-        },
-    },
+    "a2c": {"CartPole-v1": _SMALL_ROUNDS | {"anneal_steps": 500_000}},
+    "impala": {"CartPole-v1": _SMALL_ROUNDS | {"anneal_steps": 300_000}},
+    "appo": {"CartPole-v1": _SMALL_ROUNDS | {"anneal_steps": 300_000}},
     "ars": {
         "CartPole-v1": {"rollout": 500},
         "Swimmer-v5": {"lanes": 2, "sigma": 0.01},

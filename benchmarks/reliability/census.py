@@ -110,7 +110,8 @@ class Sizes(NamedTuple):
     others: float  # servers, or Ray's own
     shared: float  # arenas, or Ray's stores: also a part of the above
     descriptors: int  # of the driver
-    most: int  # the most that a copy has
+    living: int  # copies, of those that there should be
+    most: int  # descriptors of the copy that has most
     threads: int  # of the driver
 
 
@@ -128,6 +129,7 @@ def sizes(run: Any, census: Census) -> Sizes:
         _memory(others),
         shared / _MIB,
         me.num_fds(),
+        len(copies),
         max(_each(psutil.Process.num_fds, copies), default=0),
         me.num_threads(),
     )

@@ -11,6 +11,7 @@ import threading
 import time
 import traceback
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import psutil
@@ -77,12 +78,14 @@ class Chaos:
             kind = "kill"
         self._census.look()  # before it is too late for some
         pids = [*copies_of(self._run), *servers_of(self._run)]
-        # a number may be somebody else's by now
-        pids = [pid for pid in pids if self._census.is_marked(pid) and not _is_stopped(pid, kind)]
         if not pids:
             return ""
+        # among all, whether they live or not: else a server is struck whenever copies are down
+        pid = self._random.choice(pids)
+        if not self._census.is_marked(pid) or _is_stopped(pid, kind):
+            return ""  # it is gone, and its number may be somebody else's by now
         try:
-            os.kill(self._random.choice(pids), _SIGNALS[kind])
+            os.kill(pid, _SIGNALS[kind])
         except ProcessLookupError:
             return ""
         return kind
@@ -154,6 +157,7 @@ class Watchdog:
 
     def __init__(self, limit: float, census: Census) -> None:
         self.limit, self.longest = limit, 0.0
+        self.about: Callable[[], str] = str  # what else to say of a hang
         self.recent = 0.0  # the longest wait since somebody has put this back
         self._census, self._last = census, time.monotonic()
         self._over = threading.Event()
@@ -184,7 +188,8 @@ class Watchdog:
             # in case that not even this thread comes to run
             faulthandler.dump_traceback_later(self.limit, exit=True)
             if time.monotonic() - self._last > self.limit:
-                print(f"HANG: nothing was heard for {self.limit:g} s", file=sys.stderr)
+                said = f"HANG: nothing was heard for {self.limit:g} s. {self.about()}"
+                print(said, file=sys.stderr)
                 for process in self._census.look():
                     print(process, file=sys.stderr)
                 faulthandler.dump_traceback(all_threads=True)

@@ -7,12 +7,14 @@
     python benchmarks/reliability/run.py soak --minutes 30   faults at random, for long
 
 A fault strikes one of the run's processes, chosen at random, about once a second for a minute (or
-until the run is over); in a soak on Ray once in ten seconds, since a copy takes some to start. Then
-the run goes on to its end and is compared with one that nobody disturbed: the same learner, bit for
-bit, and the same number of steps, where the plan is deterministic and the environment's state can
-be kept. Whatever the plan, every lane is followed step by step (tally.py), every process is looked
-for afterwards (census.py), and a run that says nothing for minutes is a hang, which ends it all
-with exit code 3. What is wrong is said, the next one goes on, and the exit code is 1.
+until the run is over); in a soak every three seconds, on Ray every ten: on a busy machine copies
+take that long to start, and a run that is struck quicker gets nowhere (`--every`).
+
+Then the run goes on to its end and is compared with one that nobody disturbed: the same learner,
+bit for bit, and the same number of steps, where the plan is deterministic and the environment's
+state can be kept. Whatever the plan, every lane is followed step by step (tally.py), every process
+is looked for afterwards (census.py), and a run that says nothing for minutes is a hang, which ends
+it all with exit code 3. What is wrong is said, the next one goes on, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -91,7 +93,7 @@ def tables(
     return failed
 
 
-def soaks(case: Case, backends: Sequence[str], minutes: float, write: bool) -> int:
+def soaks(case: Case, backends: Sequence[str], args: argparse.Namespace) -> int:
     """One backend after the other -> how many checks went wrong."""
     failed = 0
     for on in backends:
@@ -101,11 +103,12 @@ def soaks(case: Case, backends: Sequence[str], minutes: float, write: bool) -> i
             nonlocal told
             print(*lines[told:], sep="\n", flush=True)
             told = len(lines)
-            if write:
+            if args.write:
                 page.write(f"soak on {on}", lines)
 
         try:
-            failed += sum(check.wrong for check in soak.soak(case, on, minutes, tell))
+            every = args.every or soak.EVERY[on]
+            failed += sum(check.wrong for check in soak.soak(case, on, args.minutes, every, tell))
         except Exception:
             failed += 1
             traceback.print_exc()
@@ -120,13 +123,14 @@ def main() -> None:
     parser.add_argument("--case", type=int, choices=range(len(CASES)), help="one of the cases")
     parser.add_argument("--seconds", type=float, default=60.0, help="of strikes, or of a turn")
     parser.add_argument("--minutes", type=float, default=30.0, help="of soaking")
+    parser.add_argument("--every", type=float, help="seconds between the strikes of a soak")
     parser.add_argument("--write", action="store_true", help="write the tables to docs")
     args = parser.parse_args()
     logging.getLogger("rondel").setLevel(logging.ERROR)
     backends = [args.only] if args.only else ["processes", "ray"]
     cases = CASES if args.case is None else CASES[args.case : args.case + 1]
     if args.what == "soak":
-        failed = soaks(cases[0], backends, args.minutes, args.write)
+        failed = soaks(cases[0], backends, args)
     elif args.what == "cost":
         failed = tables(["cost"], cases[:2], backends, args)
     else:

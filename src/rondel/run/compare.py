@@ -241,7 +241,8 @@ def _curve(path: Path) -> Curve:
     config = about["config"] if isinstance(about["config"], dict) else {}
     options = about["options"] if isinstance(about["options"], dict) else {}
     chosen = {name: options.get(name) for name in _OPTIONS}
-    facts = {"algorithm": about["algorithm"], "env": about["env"]} | chosen | config
+    named = {name: about[name] for name in ("algorithm", "env")}
+    facts = named | chosen | config | named  # whatever a stranger's config calls so
     return Curve(path, about["seed"], facts, steps, seconds, returns)
 
 
@@ -251,6 +252,7 @@ def _about(path: Path) -> dict[str, Any]:
         if path.stat().st_size > _LARGEST:
             raise ValueError
         about = json.loads(path.read_text())
+        json.dumps(about, ensure_ascii=False).encode()  # half a character can't be shown
         kinds = {"algorithm": str, "env": str, "seed": int, "config": object, "options": object}
         if not all(isinstance(about[name], kind) for name, kind in kinds.items()):
             raise ValueError

@@ -1,0 +1,97 @@
+"""What keeping costs without any fault: a run that keeps and one that does not, by turns.
+
+Both are started once, and each is idle in the other's turns; who is first changes from turn to
+turn. A ratio is that of two neighbouring turns, so that what else the machine does meets both. CPU
+time is what keeping takes whoever else is busy.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from cases import Case
+from census import Census, cpu_seconds
+
+HEAD = [
+    "| run | on | turns | with a state kept | time of a step | quartiles | CPU time of a step "
+    "| quartiles |",
+    "|---|---|---|---|---|---|---|---|",
+]
+TURNS = 20
+SECONDS = 10.0  # of a turn: states are kept every five seconds, so each turn has some
+
+
+def cost(case: Case, on: str, seconds: float) -> str:
+    """A row: medians of kept against not kept."""
+    census = Census()
+    case = case._replace(steps=10**12)
+    ratios, states = [], 0
+    with _room(on), case.start(on, restarts=20) as kept, case.start(on, restarts=0) as plain:
+        runners = Runner(kept, census), Runner(plain, census)
+        for runner in runners:
+            runner.warm_up()
+        for turn in range(TURNS):
+            spent = {}
+            for runner in runners if turn % 2 else reversed(runners):
+                base = runner.base()
+                spent[runner] = runner.turn(seconds)
+                states += runner.base() is not base
+            time_, busy = (a / b for a, b in zip(*(spent[r] for r in runners), strict=True))
+            ratios.append((time_, busy))
+    told = []
+    for each in zip(*ratios, strict=True):
+        low, middle, high = statistics.quantiles(each, n=4)
+        told.append(f"{middle:.3f} | {low:.3f} to {high:.3f}")
+    return f"| {case.name} | {on} | {TURNS} of {seconds:g} s | {states} | {' | '.join(told)} |"
+
+
+@contextmanager
+def _room(on: str) -> Iterator[None]:
+    """A cluster for two runs at a time."""
+    if on != "ray":
+        yield
+        return
+    import ray
+
+    ray.init("local", num_cpus=12, include_dashboard=False, log_to_driver=False)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+class Runner:
+    """A run that goes on for a turn at a time."""
+
+    def __init__(self, run: Any, census: Census) -> None:
+        self._run, self._census, self._reports = run, census, run.rounds()
+        self._left = time.monotonic()  # when it last became idle
+
+    def base(self) -> Any:
+        """The newest state that was kept, of any copy; None if there is none."""
+        return next(
+            (c.journal.base for c in self._run.ring.backend._copies if c.journal.base), None
+        )
+
+    def warm_up(self) -> None:
+        """Until it learns, and has kept a state if it is one that keeps."""
+        keeps = any(copy.journal.is_kept for copy in self._run.ring.backend._copies)
+        while not next(self._reports).metrics or (keeps and self.base() is None):
+            pass
+        self._left = time.monotonic()
+
+    def turn(self, seconds: float) -> tuple[float, float]:
+        """Seconds, and CPU seconds of all processes, for a step."""
+        keeper = self._run.ring.backend._keeper
+        keeper._last += time.monotonic() - self._left  # its clock stood still meanwhile
+        began, busy, before = time.monotonic(), cpu_seconds(self._census), self._run.steps
+        while time.monotonic() - began < seconds:
+            next(self._reports)
+        spent = time.monotonic() - began, cpu_seconds(self._census) - busy
+        self._left = time.monotonic()
+        steps = self._run.steps - before
+        return spent[0] / steps, spent[1] / steps

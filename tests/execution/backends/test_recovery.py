@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from execution.backends import same, tiny
-from execution.backends.remains import eventually, runs
+from execution.backends.remains import eventually, files, runs
 from execution.test_equality import assert_equal, run, task
 from rondel.execution.backend import Lost, units
 from rondel.execution.backends.processes import Processes
@@ -209,7 +209,28 @@ def test_who_starts_processes_may_be_killed_or_stopped_too(
             next(reports)
         assert backend._copies[0].pid != pids[0]
         pids += [*servers, *(copy.pid for copy in backend._copies)]
-    eventually(lambda: not any(map(runs, pids)))
+    assert eventually(lambda: not any(map(runs, pids)))
+
+
+def test_those_who_started_processes_and_were_killed_leave_no_descriptors() -> None:
+    """One that was killed is held for as long as someone lives whom it has started."""
+    backend = Processes(restarts=20)
+    with closing(tiny_ring(backend)) as ring:
+        reports = rounds(ring, Limits(10**9))
+        next(reports)
+        before = len(files())
+        held = []
+        for victims in ([0], [0], [0], [0, 1, 2]):
+            assert backend._starter is not None
+            for spawner in backend._starter.spawners.values():
+                os.kill(spawner._server.pid, signal.SIGKILL)
+            old = {i: backend._copies[i].pid for i in victims}
+            for pid in old.values():
+                os.kill(pid, signal.SIGKILL)
+            while any(backend._copies[i].pid == pid for i, pid in old.items()):
+                next(reports)
+            held.append(len(files()))
+        assert held == [before + 2] * 3 + [before]
 
 
 def test_messages_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,22 +21,25 @@ from rondel.plan import parse
 ray = pytest.importorskip("ray")
 backend = importlib.import_module("rondel.execution.backends.ray")
 cluster_utils = importlib.import_module("ray.cluster_utils")
+strategies = importlib.import_module("ray.util.scheduling_strategies")
 pytestmark = pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 
 
 @pytest.fixture
 def cluster() -> Iterator[Any]:
     """Nodes that can be lost, on this machine."""
-    made = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    small = {"max_direct_call_object_size": 100}  # all but the least lies on the nodes
+    args = {"num_cpus": 1, "resources": {"home": 1}, "_system_config": small}
+    made = cluster_utils.Cluster(initialize_head=True, head_node_args=args)
     backend.join(made.address)
     yield made
     ray.shutdown()
     made.shutdown()
 
 
-def disturbed(runner: Any, name: str, plan: str, disturb: Any) -> Any:
+def disturbed(runner: Any, name: str, plan: str, disturb: Any, lag: int = 0) -> Any:
     """A short run that is disturbed after its third round."""
-    ring = Ring(task(name, same.ENV), parse(plan), runner)
+    ring = Ring(task(name, same.ENV), parse(plan, lag), runner)
     with closing(ring):
         reports = rounds(ring, Limits(900))
         next(reports)
@@ -44,12 +47,12 @@ def disturbed(runner: Any, name: str, plan: str, disturb: Any) -> Any:
         next(reports)
         disturb(runner)
         result = run(ring, 900)
-        assert sum(len(copy.journal.deaths) for copy in runner._copies) >= 1
+        assert runner._restarted
     return result
 
 
-def assert_undisturbed(got: Any, name: str, plan: str) -> None:
-    wanted = same.inline(name, plan, 0, same.ENV)
+def assert_undisturbed(got: Any, name: str, plan: str, lag: int = 0) -> None:
+    wanted = same.inline(name, plan, lag, same.ENV)
     assert_equal(got | {"returns": wanted["returns"]}, wanted)  # it has only those after the fault
 
 
@@ -89,6 +92,34 @@ def test_a_node_is_lost_and_another_joins(cluster: Any) -> None:
 
     got = disturbed(backend.Ray(restarts=20), "toy", "actor*2 | learner", lose_the_node)
     assert_undisturbed(got, "toy", "actor*2 | learner")
+
+
+@pytest.mark.parametrize("kept", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_what_copies_have_made_is_lost_and_nobody_dies(kept: bool, cluster: Any) -> None:
+    """A node goes on which nobody is any more, with what was made there: weights, and rounds.
+
+    It can be made again, or was brought away when states were kept last.
+    """
+    node = cluster.add_node(num_cpus=3)
+    cluster.wait_for_nodes()
+    plan = "actor*2 | learner"
+
+    def lose_what_was_made(runner: Any) -> None:
+        assert {copy.node for copy in runner._copies} == {node.node_id}
+        other = cluster.add_node(num_cpus=6)  # the room that was reserved moves there too
+        cluster.wait_for_nodes()
+        for copy in runner._copies:
+            there = strategies.NodeAffinitySchedulingStrategy(other.node_id, soft=False)
+            copy.options["scheduling_strategy"] = there
+        if kept:
+            runner.settled(now=True)
+        runner._restart(runner._copies, [])
+        assert {copy.node for copy in runner._copies} == {other.node_id}
+        cluster.remove_node(node)
+
+    runner = backend.Ray(resources=[{"cpu": 1}] * 2, restarts=20)
+    got = disturbed(runner, "toy", plan, lose_what_was_made, lag=2)
+    assert_undisturbed(got, "toy", plan, lag=2)
 
 
 @pytest.mark.long

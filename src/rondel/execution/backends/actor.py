@@ -6,6 +6,7 @@ import os
 import pickle
 import re
 import sys
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -37,6 +38,7 @@ class Receipt(NamedTuple):
 
     made: int  # bytes, of all results so far
     seen: bytes  # what it last said of where its time goes, pickled once for many answers
+    keeping: float  # seconds that it took to give its state, the last time
 
 
 class OutOfTurn(Exception):
@@ -57,6 +59,7 @@ class Worker:
         self._exchange: Exchange | None = None
         self._epoch, self._number = 0, 0  # of the request that comes next
         self._bytes = 0  # that it has made
+        self._keeping = 0.0
         self._seen = b""
 
     def make(
@@ -98,11 +101,14 @@ class Worker:
         if number != self._number or epoch < self._epoch:
             raise OutOfTurn(f"{self._name} was asked for {number}, and is at {self._number}")
         self._epoch, self._number = epoch, number + 1
+        began = time.monotonic()
         results = self.ask(request, *args)
+        if request == "keep":
+            self._keeping = time.monotonic() - began
         self._bytes += _bytes(results) if self._jax and request != "keep" else 0
         if self._fragment is not None and (seen := self._fragment.seen_if_due()):
             self._seen = pickle.dumps(seen)
-        receipt = Receipt(self._bytes, self._seen)
+        receipt = Receipt(self._bytes, self._seen, self._keeping)
         return (receipt, *results) if n > 1 else (receipt, results)
 
     def ask(self, request: str, *args: Any) -> Any:

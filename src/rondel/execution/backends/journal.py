@@ -64,6 +64,10 @@ class Journal:
             made = asked.made if asked.promises is None else tuple(map(ref, asked.promises))
             self.answered.append(asked._replace(promises=None, made=made))
 
+    def made_until_kept(self) -> list[Any]:
+        """Weak references to what can't be made again, once the state is kept that was asked for."""
+        return [made for asked in self.answered[: self._mark] for made in asked.made]
+
     def kept(self, state: Any) -> None:
         """Its state is kept now: what came before can be forgotten."""
         assert self._mark is not None
@@ -93,11 +97,11 @@ class Journal:
         """What a new copy must be asked again of what was answered.
 
         Rounds of host environments can't be had again, and are only made where memory needs them;
-        or if they, and what was only read, are `gone` with a node.
+        or if they are `gone` with a node. What was only read, and is still held, may go later.
         """
         wanted = []
         for asked in self.answered:
-            if asked.request in _READS and not (gone and any(made() for made in asked.made)):
+            if asked.request in _READS and not any(made() for made in asked.made):
                 continue
             if asked.request == "produce" and not (gone or redo.all(piece)):
                 continue

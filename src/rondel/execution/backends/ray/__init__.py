@@ -34,7 +34,7 @@ except ImportError as absent:
     ) from absent
 
 from rondel.execution.backends.ray.copy import RayCopy
-from rondel.execution.backends.ray.faults import fault_in, fault_of, outcome_of
+from rondel.execution.backends.ray.faults import bring_here, fault_in, fault_of, outcome_of
 from rondel.execution.backends.ray.joining import join, start_here
 from rondel.execution.backends.ray.ranges import Ranges
 from rondel.execution.backends.ray.rooms import Rooms
@@ -205,7 +205,7 @@ class Ray(Ranges):
             except GetTimeoutError:
                 problem = self._not_come()
             except RayError as error:  # what was made is lost, with the node that had it
-                self._recover({None: error})
+                self._recover({None: error}, mine)
                 continue
             raise problem
         # copied: what the store gives is read-only, and gone with the cluster
@@ -282,17 +282,23 @@ class Ray(Ranges):
         states = self._keeper.states
         if not states or not all(promise.call.over for promise in states):
             return
-        refs = [promise.ref for promise in states]  # brought here, lest they are lost with a node
+        refs = [promise.ref for promise in states]
         patience = self._deadline if now else 0.0
         here, _ = ray.wait(refs, num_returns=len(refs), timeout=patience, fetch_local=True)
         if len(here) < len(refs):
             return
-        flags = self.get(self._keeper.flags)
-        me = ray.get_runtime_context().get_node_id()
-        for state in states:
-            if state.call.copy.node != me:  # a copy that Ray may not throw away
-                state.ref = ray.put(ray.get(state.ref))
+        began = time.monotonic()
+        try:
+            flags = ray.get([flag.ref for flag in self._keeper.flags], timeout=self._deadline)
+            bring_here(states)
+        except RayError:  # lost on their way
+            self._keeper.abandon()
+            return
+        older = [made for copy in self._copies for made in copy.journal.made_until_kept()]
         self._keeper.take(flags)
+        bring_here([promise for made in older if (promise := made())])
+        spent = time.monotonic() - began
+        self._keeper.took(spent + max(copy.keeping for copy in self._copies))
 
     def close(self) -> None:
         """Let copies free what they hold, then end them, and Ray if it was started here."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ray
@@ -17,7 +17,7 @@ from rondel.execution.backends.actor import Turn
 from rondel.execution.backends.failure import Elsewhere, unpack
 from rondel.execution.backends.journal import TAKE_OVER, Asked, Redo, is_start, pause_or_raise
 from rondel.execution.backends.keeper import Keeper
-from rondel.execution.backends.ledger import Call, lost_with
+from rondel.execution.backends.ledger import Call, Promise, lost_with
 from rondel.execution.backends.ray.copy import RayCopy
 from rondel.execution.backends.ray.faults import (
     Died,
@@ -25,6 +25,7 @@ from rondel.execution.backends.ray.faults import (
     fault_in,
     fault_of,
     how_of,
+    is_lost,
     outcome_of,
 )
 from rondel.execution.supervise import AGAIN
@@ -44,7 +45,7 @@ class Recovery:
         self._redo: Redo
         self._copies: list[RayCopy] = []
         self._keeper = Keeper()
-        self._homeless: set[str] = set()  # names of copies whose node died with them
+        self._homeless: set[str] = set()  # names of copies whose node took along what they made
         self._missed = 0  # times that something was lost and nobody had died, in a row
         self._restarted = 0  # times that copies were started again
 
@@ -81,8 +82,13 @@ class Recovery:
                     self._revive({copy: how}, [])
                 return
 
-    def _recover(self, errors: Mapping[Call | None, RayError]) -> None:
-        """Start those again who died; what was lost with them is asked again. Or raise."""
+    def _recover(
+        self, errors: Mapping[Call | None, RayError], wanted: Sequence[Promise] = ()
+    ) -> None:
+        """Start those again who died; what was lost with them is asked again. Or raise.
+
+        An error of no call is one of fetching what is `wanted`.
+        """
         ids = {copy.id: copy for copy in self._copies}
         dead: dict[RayCopy, str] = {}
         told: list[BaseException] = []
@@ -112,6 +118,8 @@ class Recovery:
             dead = {copy: how_of(death) for copy, death in self._find_dead()}
         if dead:
             self._revive(dead, failed)
+        elif makers := self._find_makers(failed, wanted):
+            self._revive(dict.fromkeys(makers, "lost something that it had made"), failed, makers)
         else:  # it was mended already
             self._missed += 1
             if self._missed > _MISSES:
@@ -132,9 +140,12 @@ class Recovery:
         """Take note of what a copy has answered by now."""
         over = _over([call.done for call in copy.open])
         for call in list(copy.open):
-            if call.done not in over or isinstance(outcome_of(call.done), RayError):
+            if call.done not in over:
+                return
+            if isinstance(outcome := outcome_of(call.done), RayError):
                 return
             copy.settle(call)
+            self._keeper.count(copy.took(outcome))
 
     def _find_dead(self) -> list[tuple[RayCopy, Lost]]:
         """Who has died, as far as Ray knows by now."""
@@ -149,8 +160,25 @@ class Recovery:
                     return [(copy, death)]
         return []
 
-    def _revive(self, dead: dict[RayCopy, str], failed: list[Call]) -> None:
-        """Start copies again, and those that they have lines to, if that is decided."""
+    def _find_makers(self, failed: Sequence[Call], wanted: Sequence[Promise]) -> list[RayCopy]:
+        """Who made what is wanted, or was given to calls that failed, and is nowhere any more."""
+        given = [x for call in failed for x in call.asked.args if isinstance(x, Promise)]
+        lost = [p for p in (*wanted, *given) if p.call.over and is_lost(p.ref, _MOURNING)]
+        for promise in lost:
+            if not promise.call.copy.can_make(promise):
+                raise Lost(
+                    f"Ray lost something that {promise.call.copy} had made, and it can't be made "
+                    "again: resume from a checkpoint."
+                )
+        return list(dict.fromkeys(promise.call.copy for promise in lost))
+
+    def _revive(
+        self, dead: dict[RayCopy, str], failed: list[Call], makers: Sequence[RayCopy] = ()
+    ) -> None:
+        """Start copies again, and those that they have lines to, if that is decided.
+
+        What the `makers` had made is lost although their nodes are there.
+        """
         for copy in [copy for copy in dead if copy.arrival is not None]:
             self._turn_away(copy, f"it {dead.pop(copy)}.")
         if not dead:
@@ -161,6 +189,7 @@ class Recovery:
             unit = [c for c in self._copies if c.place in mine]
             together += [c for c in unit if c not in together]
             self._decide(copy, unit, how)
+        self._homeless |= {copy.name for copy in makers}
         self._restart(together, failed)
 
     def _restart(self, together: list[RayCopy], failed: list[Call]) -> None:

@@ -24,18 +24,22 @@ from rondel.execution.ring import Ring
 from rondel.plan import parse
 
 
-def strike(backend: Any, which: int, after: float) -> threading.Timer:
-    """Kill a copy's process after so many seconds, if it has one then."""
+def strike(backend: Any, which: int, after: float) -> threading.Thread:
+    """Kill a copy's process after so many seconds, or as soon as it has one then."""
 
     def kill() -> None:
-        with suppress(ProcessLookupError, IndexError):
-            if pid := backend._copies[which].pid:
-                os.kill(pid, signal.SIGKILL)
+        time.sleep(after)
+        while True:
+            with suppress(ProcessLookupError, IndexError):
+                pid = backend._copies[which].pid
+                if pid and runs(pid):
+                    os.kill(pid, signal.SIGKILL)
+                    return
+            time.sleep(0.001)
 
-    timer = threading.Timer(after, kill)
-    timer.daemon = True
-    timer.start()
-    return timer
+    thread = threading.Thread(target=kill, daemon=True)
+    thread.start()
+    return thread
 
 
 def disturbed(backend: Any, name: str, plan: str, lag: int, env: Any) -> Any:
@@ -46,10 +50,15 @@ def disturbed(backend: Any, name: str, plan: str, lag: int, env: Any) -> Any:
         next(reports)
         backend.settled(now=True)  # some have a state that was kept, and messages since
         next(reports)
-        for i in range(len(backend._copies)):  # while it runs
-            strike(backend, i, 0.02 + 0.05 * i)
+        pids = [copy.pid for copy in backend._copies]
+        for i in range(len(pids)):  # while it runs
+            struck = strike(backend, i, 0.002 * i)
+            next(reports)
+            struck.join()
         result = run(ring, 900)
-        assert sum(len(copy.journal.deaths) for copy in backend._copies) >= 1
+        assert all(copy.pid != pid for copy, pid in zip(backend._copies, pids, strict=True))
+        deaths = sum(len(copy.journal.deaths) for copy in backend._copies)
+        assert deaths == backend._restarted >= len(units(ring.plan))
     return result
 
 
@@ -244,6 +253,20 @@ def test_messages_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
             next(reports)
             most = max(most, max(len(copy.journal.answered) for copy in backend._copies))
         assert 0 < most < 300  # of about 800 requests
+
+
+def test_a_run_waits_where_messages_outrun_the_keeping(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rondel.execution.supervise._OFTEN", 3600.0)
+    backend = Processes(restarts=20)
+    with closing(tiny_ring(backend)) as ring:
+        reports = rounds(ring, Limits(10**9))
+        next(reports)
+        made = backend._keeper._bytes  # in a round
+        monkeypatch.setattr("rondel.execution.supervise.MOST_BYTES", made // 4)
+        for _ in range(20):
+            next(reports)
+            assert backend._keeper.states == []
+            assert backend._keeper._bytes <= made
 
 
 def test_a_state_that_is_too_large_is_not_kept_and_said(monkeypatch: pytest.MonkeyPatch) -> None:

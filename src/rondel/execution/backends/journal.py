@@ -28,7 +28,7 @@ class Asked(NamedTuple):
     request: Any
     args: tuple[Any, ...]
     promises: list[Any] | None
-    made: tuple[Any, ...] = ()  # weak references to those promises, once they are kept
+    made: tuple[Any, ...] = ()  # weak references to those promises, if they may be lost
 
 
 class Journal:
@@ -61,8 +61,10 @@ class Journal:
             self.began = self.progress = True
         logged = asked.request not in _READS or (self._reads and asked.request in _MADE)
         if self.is_kept and self.protected and logged and not is_start(asked):
-            made = asked.made if asked.promises is None else tuple(map(ref, asked.promises))
-            self.answered.append(asked._replace(promises=None, made=made))
+            made = asked.made
+            if self._reads and asked.promises is not None:
+                made = tuple(map(ref, asked.promises))
+            self.answered.append(Asked(asked.request, asked.args, None, made))
 
     def made_until_kept(self) -> list[Any]:
         """Weak references to what can't be made again, once the state is kept that was asked for."""

@@ -5,13 +5,19 @@ from __future__ import annotations
 import importlib
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from execution.backends import same
+from execution.backends import same, tiny
+from execution.backends.remains import eventually, runs
+from execution.backends.test_ray import marked
+from execution.backends.test_recovery import PLANS, Once, crash_always, hang, stop
 from execution.test_equality import assert_equal, run, task
 from rondel.execution.backend import Lost
 from rondel.execution.loop import Limits, rounds
@@ -127,3 +133,60 @@ def test_without_restarts_a_death_ends_the_run(cluster: Any) -> None:
     cluster.add_node(num_cpus=2)
     with pytest.raises(Lost, match=r"actor 1 of 2 \(process \d+ on .*\) died"):
         disturbed(backend.Ray(), "toy", "actor*2 | learner", kill_one)
+
+
+# environments that do something in their steps, in the least task there is
+
+
+@pytest.mark.parametrize("plan", [PLANS[0], pytest.param(PLANS[1], marks=pytest.mark.long)])
+def test_an_environment_that_always_fails_at_one_action(plan: str) -> None:
+    said = r"\(process \d+ on .*\) crashed in step\(\[0.*\]\), for the third time in a row"
+    with pytest.raises(Lost, match=said):
+        tiny.run(backend.Ray(restarts=20), plan, tiny.task(crash_always))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("do", [hang, stop])
+def test_an_environment_that_fails_once(plan: str, do: Any, tmp_path: Path) -> None:
+    """A deadline is also what a copy may take to start."""
+    runner = backend.Ray(deadline=30.0, restarts=20)
+    tiny.run(runner, plan, tiny.task(Once(tmp_path / "done", do)))
+    assert (tmp_path / "done").exists()
+    assert runner._restarted == 1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("too", [False, True])
+def test_the_head_is_lost(too: bool, tmp_path: Path) -> None:
+    """Ray itself would end the program after a minute, in words of its own. An actor dies `too`."""
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    environ |= {"RONDEL_MARK": str(tmp_path), "COLUMNS": "400"}
+    asked = "train ppo CartPole-v1 --steps 1000000000 --on ray --out run --plan".split()
+    with (tmp_path / "errors").open("w") as errors:  # no pipe: Ray's own processes hold it too
+        program = subprocess.Popen(
+            [sys.executable, "-m", "rondel", *asked, "actor*2 | learner"],
+            cwd=tmp_path,
+            env=environ,
+            stdout=errors,
+            stderr=errors,
+        )
+    try:
+        metrics = tmp_path / "run" / "metrics.jsonl"
+        assert eventually(lambda: metrics.exists() and metrics.stat().st_size > 0, 120)
+        there = {pid: Path(f"/proc/{pid}/cmdline").read_text() for pid in marked(tmp_path)}
+        heads = [pid for pid, command in there.items() if "gcs_server" in command.split("\0")[0]]
+        actors = [pid for pid, command in there.items() if command.startswith("ray::Worker")]
+        assert (len(heads), len(actors)) == (1, 3)
+        for pid in heads + actors[: int(too)]:
+            os.kill(pid, signal.SIGKILL)
+        program.wait(timeout=90)
+    finally:
+        program.kill()
+        program.wait()
+    said = (tmp_path / "errors").read_text()
+    assert program.returncode == 1, said
+    assert "is gone, and with it the cluster" in said
+    assert "`rondel resume FOLDER` goes on from the last checkpoint" in said
+    assert "Traceback" not in said
+    assert eventually(lambda: not any(map(runs, there)), 30)

@@ -67,7 +67,7 @@ class Journal:
             self.answered.append(Asked(asked.request, asked.args, None, made))
 
     def made_until_kept(self) -> list[Any]:
-        """Weak references to what can't be made again, once the state is kept that was asked for."""
+        """Weakly, what can't be made again, once the state that was asked for is kept."""
         return [made for asked in self.answered[: self._mark] for made in asked.made]
 
     def kept(self, state: Any) -> None:
@@ -139,6 +139,16 @@ def pause_or_raise(
                 f"{name} {reason} What {large[0]} held was too large to be kept twice: resume from "
                 "a checkpoint."
             )
+        case Stop(reason):
+            raise Lost(f"{name} {reason}")
+
+
+def stop_if_hopeless(name: str, dying: Journal, action: str, crashed: bool, restarts: int) -> None:
+    """Raise `Lost` if the last death, of which more is known now, was one too many."""
+    last = dying.deaths[-1]
+    how = "crashed" if crashed else last.how
+    dying.deaths[-1] = Death(how, killed=False, action=action, progress=last.progress)
+    match decide(dying.deaths, restarts):
         case Stop(reason):
             raise Lost(f"{name} {reason}")
 

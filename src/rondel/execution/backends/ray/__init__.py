@@ -35,6 +35,7 @@ except ImportError as absent:
 
 from rondel.execution.backends.ray.copy import RayCopy
 from rondel.execution.backends.ray.faults import bring_here, fault_in, fault_of, outcome_of
+from rondel.execution.backends.ray.head import Head
 from rondel.execution.backends.ray.joining import join, start_here
 from rondel.execution.backends.ray.ranges import Ranges
 from rondel.execution.backends.ray.rooms import Rooms
@@ -73,6 +74,7 @@ class Ray(Ranges):
         try:
             least = [piece[: plan.pieces[i].least] for i, piece in enumerate(bundles)]
             self._join_cluster(sum(map(len, least)))
+            self._head = Head()
             self._reserve(plan, bundles, least)
             pieces = self._make_copies(plan, bundles, recipes)
             self._start(self._copies)
@@ -172,8 +174,8 @@ class Ray(Ranges):
     def _start(self, copies: list[RayCopy]) -> None:
         """An actor for each copy, with lines between policies and environments."""
         made = self._begin_somewhere(copies)
-        for copy, place in zip(copies, self._fetch(made), strict=True):
-            copy.process, copy.address, copy.node = place
+        for copy, arrived in zip(copies, self._fetch(made), strict=True):
+            copy.arrive(arrived)
         if drives(self._plan):
             self._connect(copies)
 
@@ -275,6 +277,8 @@ class Ray(Ranges):
 
     def settled(self, now: bool = False) -> None:
         """The ring is between two rounds: keep what copies are, if it is time to."""
+        if self._head is not None:
+            self._head.look()
         if self._restarts == 0:
             return
         if self._keeper.ask_if_due([c for c in self._copies if c.arrival is None], now):
@@ -307,6 +311,7 @@ class Ray(Ranges):
         group, self._group = self._group, None
         rooms, self._rooms, self._slots = self._rooms, None, []
         ours, self._ours = self._ours, False
+        head, self._head = self._head, None
         if not ray.is_initialized():
             return
         closed: list[Any] = []
@@ -315,12 +320,16 @@ class Ray(Ranges):
                 closing = [copy.actor.close.remote() for copy in copies]
                 closed, _ = ray.wait(closing, num_returns=len(closing), timeout=_GRACE)
         finally:
-            for copy in copies:
-                ray.kill(copy.actor)
-            if group is not None:
-                remove_placement_group(group)
-            if rooms is not None:
-                rooms.close()
+            if head is not None and head.gone:  # who else would end them is not there
+                for copy in copies:
+                    copy.actor.end.remote()
+            else:
+                for copy in copies:
+                    ray.kill(copy.actor)
+                if group is not None:
+                    remove_placement_group(group)
+                if rooms is not None:
+                    rooms.close()
             faults = [fault_of(ref, {}) for ref in closed]
             if ours:
                 ray.shutdown()

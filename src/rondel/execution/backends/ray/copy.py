@@ -8,9 +8,10 @@ from collections import deque
 from itertools import chain
 from typing import Any
 
-from rondel.execution.backends.actor import Receipt, Turn, leaving
+from rondel.execution.backends.actor import Arrived, Receipt, Turn, leaving
 from rondel.execution.backends.journal import Asked, Journal
 from rondel.execution.backends.ledger import Call, Promise
+from rondel.execution.blackbox import Remains
 from rondel.execution.meter import Seen
 
 
@@ -29,6 +30,7 @@ class RayCopy:
         self.arrival: Promise | None = None  # of one that is coming: where it will be
         self.barred, self.pause = 0.0, 0.0  # of one that died while it came: until when it waits
         self.process, self.address, self.node = 0, "", ""  # once they are known
+        self.before = Remains()  # of the actor that was in its place
         self.open: deque[Call] = deque()  # calls that are not known to be over
         self.turn = Turn(0, 0)  # of the next call
         self.busy_since = 0.0  # when it was last heard of, or asked after it had nothing to do
@@ -55,6 +57,10 @@ class RayCopy:
         self.actor, self.turn, self._methods = actor, Turn(0, 0), {}
         self._made, self._said = 0, b""
         self.process, self.address, self.node = 0, "", ""
+
+    def arrive(self, arrived: Arrived) -> None:
+        """Its actor is there."""
+        self.process, self.address, self.node, self.before = arrived
 
     def took(self, receipt: Receipt) -> int:
         """A call was answered -> how many bytes were made since the last of which this was said."""

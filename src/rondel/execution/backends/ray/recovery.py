@@ -15,7 +15,14 @@ from ray.exceptions import RayError
 from rondel.execution.backend import Late, Lost, units
 from rondel.execution.backends.actor import Turn
 from rondel.execution.backends.failure import Elsewhere, unpack
-from rondel.execution.backends.journal import TAKE_OVER, Asked, Redo, is_start, pause_or_raise
+from rondel.execution.backends.journal import (
+    TAKE_OVER,
+    Asked,
+    Redo,
+    is_start,
+    pause_or_raise,
+    stop_if_hopeless,
+)
 from rondel.execution.backends.keeper import Keeper
 from rondel.execution.backends.ledger import Call, Promise, lost_with
 from rondel.execution.backends.ray.copy import RayCopy
@@ -28,6 +35,7 @@ from rondel.execution.backends.ray.faults import (
     is_lost,
     outcome_of,
 )
+from rondel.execution.backends.ray.head import Head
 from rondel.execution.supervise import AGAIN
 from rondel.plan import Plan
 
@@ -45,6 +53,7 @@ class Recovery:
         self._redo: Redo
         self._copies: list[RayCopy] = []
         self._keeper = Keeper()
+        self._head: Head | None = None
         self._homeless: set[str] = set()  # names of copies whose node took along what they made
         self._missed = 0  # times that something was lost and nobody had died, in a row
         self._restarted = 0  # times that copies were started again
@@ -66,6 +75,8 @@ class Recovery:
 
     def _watch(self) -> None:
         """Look for copies that have all that they need and don't answer in time."""
+        if self._head is not None:
+            self._head.look()
         now = time.monotonic()
         for copy in self._copies:
             self._settle_answered(copy)
@@ -79,7 +90,7 @@ class Recovery:
                 if copy.arrival is not None:
                     self._turn_away(copy, f"it {how}.")
                 else:
-                    self._revive({copy: how}, [])
+                    self._revive({copy: how}, [], killed=False)
                 return
 
     def _recover(
@@ -117,7 +128,7 @@ class Recovery:
         if not dead:  # some have only missed others; who is it?
             dead = {copy: how_of(death) for copy, death in self._find_dead()}
         if dead:
-            self._revive(dead, failed)
+            self._revive(dead, failed, killed=not any(isinstance(t, Late) for t in told))
         elif makers := self._find_makers(failed, wanted):
             self._revive(dict.fromkeys(makers, "lost something that it had made"), failed, makers)
         else:  # it was mended already
@@ -173,7 +184,11 @@ class Recovery:
         return list(dict.fromkeys(promise.call.copy for promise in lost))
 
     def _revive(
-        self, dead: dict[RayCopy, str], failed: list[Call], makers: Sequence[RayCopy] = ()
+        self,
+        dead: dict[RayCopy, str],
+        failed: list[Call],
+        makers: Sequence[RayCopy] = (),
+        killed: bool = True,
     ) -> None:
         """Start copies again, and those that they have lines to, if that is decided.
 
@@ -184,16 +199,33 @@ class Recovery:
         if not dead:
             return
         together: list[RayCopy] = []
+        names = {copy: str(copy) for copy in dead}
         for copy, how in dead.items():
-            mine = next(unit for unit in units(self._plan) if copy.place in unit)
-            unit = [c for c in self._copies if c.place in mine]
+            unit = self._unit_of(copy)
             together += [c for c in unit if c not in together]
-            self._decide(copy, unit, how)
+            self._decide(copy, unit, how, killed)
         self._homeless |= {copy.name for copy in makers}
         self._restart(together, failed)
+        for copy, name in names.items():
+            self._judge(copy, name)
+
+    def _unit_of(self, copy: RayCopy) -> list[RayCopy]:
+        mine = next(unit for unit in units(self._plan) if copy.place in unit)
+        return [c for c in self._copies if c.place in mine]
+
+    def _judge(self, copy: RayCopy, name: str) -> None:
+        """What the dead were doing is only known once others are in their places."""
+        unit = self._unit_of(copy)
+        left = [member.before for member in (copy, *unit)]
+        crashed = [remains for remains in left if remains.crashed]
+        hung = [r for r in left if r.action and not copy.journal.deaths[-1].killed]
+        for remains in (*crashed, *hung)[:1]:
+            stop_if_hopeless(name, copy.journal, *remains, self._restarts)
 
     def _restart(self, together: list[RayCopy], failed: list[Call]) -> None:
         """End copies and make them again, with all that they were and were asked."""
+        if self._head is not None:
+            self._head.require()
         self._keeper.abandon()
         self._restarted += 1
         for copy in together:
@@ -214,7 +246,7 @@ class Recovery:
             except (Lost, Late) as death:
                 ids = {copy.id: copy for copy in together}
                 copy = ids.get(getattr(death, "actor", ""), together[0])
-                self._decide(copy, together, how_of(death))
+                self._decide(copy, together, how_of(death), killed=True)
                 for copy in together:
                     ray.kill(copy.actor)
         for copy in together:
@@ -222,10 +254,10 @@ class Recovery:
         self._ask_again(lost)
         self._homeless.clear()
 
-    def _decide(self, copy: RayCopy, unit: list[RayCopy], how: str) -> None:
-        """Wait as long as a restart must, or raise; what an actor was doing is not known."""
+    def _decide(self, copy: RayCopy, unit: list[RayCopy], how: str, killed: bool) -> None:
+        """Wait as long as a restart must, or raise; what an actor was doing is not known yet."""
         journals = {member.name: member.journal for member in unit}
-        pause = pause_or_raise(str(copy), copy.journal, journals, how, True, "", self._restarts)
+        pause = pause_or_raise(str(copy), copy.journal, journals, how, killed, "", self._restarts)
         _log.warning("%s %s. It is started again.", copy, how)
         time.sleep(pause)
 

@@ -78,11 +78,26 @@ def test_a_straggler_does_not_stop_a_free_run() -> None:
     world = with_straggler(make("gymnasium:CartPole-v1"), 0.01)
     ring = Ring(task("dqn", world), parse("actor*2 | learner", 4, free=True), Threads())
     try:
-        list(rounds(ring, Limits(2_500)))
+        reports = list(rounds(ring, Limits(2_500)))
         slow, quick = ring.free.begun
     finally:
         ring.close()
     assert quick > 1.5 * slow
+    assert max(report.metrics["policy/lag_max"] for report in reports) <= 4
+    late = [report.metrics["policy/late"] for report in reports]
+    assert late == sorted(late)
+    # what it brings is used, and counted where newer ones were there before it: not all of it is
+    assert 0 < late[-1] <= slow
+
+
+def test_nobody_is_late_who_is_alone() -> None:
+    ring = Ring(task("dqn", ENV), parse("actor | learner", 2, free=True), Threads())
+    try:
+        reports = list(rounds(ring, Limits(600)))
+    finally:
+        ring.close()
+    assert reports[-1].metrics["policy/lag_max"] > 0
+    assert {report.metrics["policy/late"] for report in reports} == {0}
 
 
 def test_a_free_run_goes_on_where_its_iteration_stopped() -> None:

@@ -14,6 +14,7 @@ from rondel.execution.supervise import (
     Stop,
     decide,
     is_due,
+    is_urgent,
 )
 
 KILLED = Death("was killed by SIGKILL", killed=True, action="", progress=True)
@@ -68,12 +69,18 @@ def test_a_run_is_stopped(case: str) -> None:
 @pytest.mark.parametrize(
     ("keeping", "due"),
     [
-        (Keeping(bytes=0, seconds=4.9, cost=0.0), False),
-        (Keeping(bytes=0, seconds=5.0, cost=0.0), True),
-        (Keeping(bytes=0, seconds=9.0, cost=0.2), False),  # 2 % of the time, no more
-        (Keeping(bytes=0, seconds=10.1, cost=0.2), True),
+        (Keeping(bytes=0, seconds=0.1, cost=0.0), False),
+        (Keeping(bytes=0, seconds=0.2, cost=0.0), True),
+        (Keeping(bytes=0, seconds=39.0, cost=0.2), False),  # 0.5 % of the time, no more
+        (Keeping(bytes=0, seconds=40.1, cost=0.2), True),
         (Keeping(bytes=MOST_BYTES, seconds=0.0, cost=9.0), True),  # the bound comes first
     ],
 )
 def test_states_are_kept_seldom_but_within_the_bound(keeping: Keeping, due: bool) -> None:
     assert is_due(keeping) == due
+
+
+def test_at_twice_the_bound_the_run_waits() -> None:
+    just_below = Keeping(bytes=2 * MOST_BYTES - 1, seconds=9.0, cost=0.0)
+    assert not is_urgent(just_below)
+    assert is_urgent(just_below._replace(bytes=2 * MOST_BYTES))

@@ -1,10 +1,17 @@
-"""What an environment was doing when its process died: a page of memory that outlives it."""
+"""What an environment was doing when its process died: a page of memory that outlives it.
+
+It is a memory file that another process holds, or a file where nobody does. Such a file has more
+than the page if the process crashed: what Python then says of it.
+"""
 
 from __future__ import annotations
 
+import faulthandler
 import mmap
 import os
-from typing import Any
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -62,6 +69,41 @@ def read(page: Any) -> str:
     lane = int(head[1])
     said = actions[lane] if 0 <= lane < len(actions) else actions
     return f"step({np.array2string(np.asarray(said), separator=', ', threshold=64)})"
+
+
+class Remains(NamedTuple):
+    """What is known of a process that died."""
+
+    action: str = ""  # "step(3)", or "" if it did nothing or that's not known
+    crashed: bool = False  # by itself, and not because someone killed it
+
+
+class File:
+    """A page in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        os.ftruncate(fd, SIZE)
+        self.recorder = Recorder(fd)
+        os.close(fd)
+        self._crash = path.open("ab")  # behind the page
+        faulthandler.enable(self._crash, all_threads=False)
+
+    def close(self) -> None:
+        """There is nothing to tell."""
+        faulthandler.disable()
+        self._crash.close()
+        self._path.unlink(missing_ok=True)
+
+
+def take(path: Path) -> Remains:
+    """What is in a file that was left, which is gone then."""
+    with suppress(OSError, ValueError):  # there is none here, or it never got that far
+        page = path.read_bytes()
+        path.unlink()
+        return Remains(read(page[:SIZE]), len(page) > SIZE)
+    return Remains()
 
 
 def new_page() -> int:

@@ -53,6 +53,8 @@ class Free:
         self.flying: list[Flight] = []
         self.queued: list[Flight] = []
         self.lessons: list[Lesson] = []
+        self.late = 0  # flights that a newer one has overtaken, so far
+        self.newest = 0  # version that was learned from
 
     def next_report(self) -> Report:
         """Go on until something has been learned."""
@@ -148,10 +150,14 @@ class Free:
             metrics: list[Any] = end.value
         rounds = len(self.begun) if self.own else 1  # versions to a round
         lags = [(self.version - f.version) / rounds for f in lesson.flights]
+        versions = [f.version for f in lesson.flights]
+        self.newest = max(self.newest, *versions)
+        self.late += sum(version < self.newest for version in versions)
         self.version += 1
         self.weights = self.ring.weights
         report = finish(self.ring, gather([f.made for f in lesson.flights]), metrics)
         report.metrics.update({"policy/lag": sum(lags) / len(lags), "policy/lag_max": max(lags)})
+        report.metrics["policy/late"] = float(self.late)
         if self.ring.crew:
             report.metrics["policy/copies"] = float(len(self.acting))
         return report

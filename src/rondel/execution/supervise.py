@@ -86,8 +86,10 @@ class Keeping(NamedTuple):
     cost: float  # seconds that the last time took; 0 before the first
 
 
-_OFTEN = 5.0  # seconds between two times, at the least
-_SHARE = 50  # a time that took c seconds is followed by 50 c without one: 2 %
+# What is kept for long is cold when it is written over, and many small things make collections of
+# garbage slow: short journals are worth more than states that are seldom kept.
+_OFTEN = 0.2  # seconds between two times, at the least
+_SHARE = 200  # a time that took c seconds is followed by 200 c without one: 0.5 %
 MOST_BYTES = 256 * 2**20  # of kept messages: at this bound states are kept at once
 
 
@@ -96,3 +98,8 @@ def is_due(keeping: Keeping) -> bool:
     if keeping.bytes >= MOST_BYTES:
         return True
     return keeping.seconds >= max(_OFTEN, _SHARE * keeping.cost)
+
+
+def is_urgent(keeping: Keeping) -> bool:
+    """Must the run wait until they are?"""
+    return keeping.bytes >= 2 * MOST_BYTES

@@ -26,6 +26,7 @@ from rondel.execution.backend import Late, Lost
 from rondel.execution.backends.inline import Inline
 from rondel.execution.meter import Metered
 from rondel.execution.ring import Ring
+from rondel.execution.supervise import is_due
 from rondel.plan import parse
 from rondel.types import HostWorld
 
@@ -146,6 +147,10 @@ class Recorder(Metered):
             raise KeyError("at the bottom")
         except KeyError as error:
             raise Unusual(3, "left") from error
+
+    def keep(self, most_bytes: int) -> tuple[bool, Any]:
+        time.sleep(0.2)
+        return True, np.ones(3)
 
     def train(self) -> Any:
         return same.run_on(Ray(), "toy", "actor*2 | learner", steps=300)
@@ -280,6 +285,14 @@ def test_a_cluster_that_is_busy_is_named_and_left_alone() -> None:
             busy.launch(task("toy"), parse("all"))
         with recorders("all", resources=[{"cpu": 0}]) as (on, ((copy,),)):  # shares the cores
             assert on.get([copy.call("process")]) == [copy.process]
+
+
+def test_what_keeping_takes_is_known_and_so_it_is_kept_seldom() -> None:
+    with recorders("all", restarts=20) as (on, ((copy,),)):
+        on.settled(now=True)
+        assert on.get([copy.journal.base])[0].tolist() == [1, 1, 1]
+        assert not is_due(on._keeper._known()._replace(seconds=20.0))
+        assert is_due(on._keeper._known()._replace(seconds=2000.0))
 
 
 @pytest.mark.long

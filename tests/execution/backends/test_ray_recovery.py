@@ -5,13 +5,19 @@ from __future__ import annotations
 import importlib
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from execution.backends import same
+from execution.backends import same, tiny
+from execution.backends.remains import eventually, runs
+from execution.backends.test_ray import marked
+from execution.backends.test_recovery import PLANS, Once, crash_always, hang, stop
 from execution.test_equality import assert_equal, run, task
 from rondel.execution.backend import Lost
 from rondel.execution.loop import Limits, rounds
@@ -21,22 +27,25 @@ from rondel.plan import parse
 ray = pytest.importorskip("ray")
 backend = importlib.import_module("rondel.execution.backends.ray")
 cluster_utils = importlib.import_module("ray.cluster_utils")
+strategies = importlib.import_module("ray.util.scheduling_strategies")
 pytestmark = pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 
 
 @pytest.fixture
 def cluster() -> Iterator[Any]:
     """Nodes that can be lost, on this machine."""
-    made = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    small = {"max_direct_call_object_size": 100}  # all but the least lies on the nodes
+    args = {"num_cpus": 1, "resources": {"home": 1}, "_system_config": small}
+    made = cluster_utils.Cluster(initialize_head=True, head_node_args=args)
     backend.join(made.address)
     yield made
     ray.shutdown()
     made.shutdown()
 
 
-def disturbed(runner: Any, name: str, plan: str, disturb: Any) -> Any:
+def disturbed(runner: Any, name: str, plan: str, disturb: Any, lag: int = 0) -> Any:
     """A short run that is disturbed after its third round."""
-    ring = Ring(task(name, same.ENV), parse(plan), runner)
+    ring = Ring(task(name, same.ENV), parse(plan, lag), runner)
     with closing(ring):
         reports = rounds(ring, Limits(900))
         next(reports)
@@ -44,12 +53,12 @@ def disturbed(runner: Any, name: str, plan: str, disturb: Any) -> Any:
         next(reports)
         disturb(runner)
         result = run(ring, 900)
-        assert sum(len(copy.journal.deaths) for copy in runner._copies) >= 1
+        assert runner._restarted
     return result
 
 
-def assert_undisturbed(got: Any, name: str, plan: str) -> None:
-    wanted = same.inline(name, plan, 0, same.ENV)
+def assert_undisturbed(got: Any, name: str, plan: str, lag: int = 0) -> None:
+    wanted = same.inline(name, plan, lag, same.ENV)
     assert_equal(got | {"returns": wanted["returns"]}, wanted)  # it has only those after the fault
 
 
@@ -91,8 +100,94 @@ def test_a_node_is_lost_and_another_joins(cluster: Any) -> None:
     assert_undisturbed(got, "toy", "actor*2 | learner")
 
 
+@pytest.mark.parametrize("kept", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_what_copies_have_made_is_lost_and_nobody_dies(kept: bool, cluster: Any) -> None:
+    """A node goes on which nobody is any more, with what was made there: weights, and rounds.
+
+    It can be made again, or was brought away when states were kept last.
+    """
+    node = cluster.add_node(num_cpus=3)
+    cluster.wait_for_nodes()
+    plan = "actor*2 | learner"
+
+    def lose_what_was_made(runner: Any) -> None:
+        assert {copy.node for copy in runner._copies} == {node.node_id}
+        other = cluster.add_node(num_cpus=6)  # the room that was reserved moves there too
+        cluster.wait_for_nodes()
+        for copy in runner._copies:
+            there = strategies.NodeAffinitySchedulingStrategy(other.node_id, soft=False)
+            copy.options["scheduling_strategy"] = there
+        if kept:
+            runner.settled(now=True)
+        runner._restart(runner._copies, [])
+        assert {copy.node for copy in runner._copies} == {other.node_id}
+        cluster.remove_node(node)
+
+    runner = backend.Ray(resources=[{"cpu": 1}] * 2, restarts=20)
+    got = disturbed(runner, "toy", plan, lose_what_was_made, lag=2)
+    assert_undisturbed(got, "toy", plan, lag=2)
+
+
 @pytest.mark.long
 def test_without_restarts_a_death_ends_the_run(cluster: Any) -> None:
     cluster.add_node(num_cpus=2)
     with pytest.raises(Lost, match=r"actor 1 of 2 \(process \d+ on .*\) died"):
         disturbed(backend.Ray(), "toy", "actor*2 | learner", kill_one)
+
+
+# environments that do something in their steps, in the least task there is
+
+
+@pytest.mark.parametrize("plan", [PLANS[0], pytest.param(PLANS[1], marks=pytest.mark.long)])
+def test_an_environment_that_always_fails_at_one_action(plan: str) -> None:
+    said = r"\(process \d+ on .*\) crashed in step\(\[0.*\]\), for the third time in a row"
+    with pytest.raises(Lost, match=said):
+        tiny.run(backend.Ray(restarts=20), plan, tiny.task(crash_always))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("do", [hang, stop])
+def test_an_environment_that_fails_once(plan: str, do: Any, tmp_path: Path) -> None:
+    """A deadline is also what a copy may take to start."""
+    runner = backend.Ray(deadline=30.0, restarts=20)
+    tiny.run(runner, plan, tiny.task(Once(tmp_path / "done", do)))
+    assert (tmp_path / "done").exists()
+    assert runner._restarted == 1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("too", [False, True])
+def test_the_head_is_lost(too: bool, tmp_path: Path) -> None:
+    """Ray itself would end the program after a minute, in words of its own. An actor dies `too`."""
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    environ |= {"RONDEL_MARK": str(tmp_path), "COLUMNS": "400"}
+    asked = "train ppo CartPole-v1 --steps 1000000000 --on ray --out run --plan".split()
+    with (tmp_path / "errors").open("w") as errors:  # no pipe: Ray's own processes hold it too
+        program = subprocess.Popen(
+            [sys.executable, "-m", "rondel", *asked, "actor*2 | learner"],
+            cwd=tmp_path,
+            env=environ,
+            stdout=errors,
+            stderr=errors,
+        )
+    try:
+        metrics = tmp_path / "run" / "metrics.jsonl"
+        assert eventually(lambda: metrics.exists() and metrics.stat().st_size > 0, 120)
+        there = {pid: Path(f"/proc/{pid}/cmdline").read_text() for pid in marked(tmp_path)}
+        heads = [pid for pid, command in there.items() if "gcs_server" in command.split("\0")[0]]
+        actors = [pid for pid, command in there.items() if command.startswith("ray::Worker")]
+        assert (len(heads), len(actors)) == (1, 3)
+        for pid in heads + actors[: int(too)]:
+            os.kill(pid, signal.SIGKILL)
+        program.wait(timeout=90)
+    finally:
+        program.kill()
+        program.wait()
+    said = (tmp_path / "errors").read_text()
+    assert program.returncode == 2, said
+    assert "is gone, and with it the cluster" in said
+    assert "`rondel resume FOLDER` goes on from the last checkpoint" in said
+    assert "Traceback" not in said
+    assert not any(map(runs, actors))
+    assert eventually(lambda: not any(map(runs, there)), 90)  # Ray's own look for the head so long

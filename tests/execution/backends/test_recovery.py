@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from execution.backends import same, tiny
-from execution.backends.remains import eventually, runs
+from execution.backends.remains import eventually, files, runs
 from execution.test_equality import assert_equal, run, task
 from rondel.execution.backend import Lost, units
 from rondel.execution.backends.processes import Processes
@@ -24,18 +24,22 @@ from rondel.execution.ring import Ring
 from rondel.plan import parse
 
 
-def strike(backend: Any, which: int, after: float) -> threading.Timer:
-    """Kill a copy's process after so many seconds, if it has one then."""
+def strike(backend: Any, which: int, after: float) -> threading.Thread:
+    """Kill a copy's process after so many seconds, or as soon as it has one then."""
 
     def kill() -> None:
-        with suppress(ProcessLookupError, IndexError):
-            if pid := backend._copies[which].pid:
-                os.kill(pid, signal.SIGKILL)
+        time.sleep(after)
+        while True:
+            with suppress(ProcessLookupError, IndexError):
+                pid = backend._copies[which].pid
+                if pid and runs(pid):
+                    os.kill(pid, signal.SIGKILL)
+                    return
+            time.sleep(0.001)
 
-    timer = threading.Timer(after, kill)
-    timer.daemon = True
-    timer.start()
-    return timer
+    thread = threading.Thread(target=kill, daemon=True)
+    thread.start()
+    return thread
 
 
 def disturbed(backend: Any, name: str, plan: str, lag: int, env: Any) -> Any:
@@ -46,10 +50,15 @@ def disturbed(backend: Any, name: str, plan: str, lag: int, env: Any) -> Any:
         next(reports)
         backend.settled(now=True)  # some have a state that was kept, and messages since
         next(reports)
-        for i in range(len(backend._copies)):  # while it runs
-            strike(backend, i, 0.02 + 0.05 * i)
+        pids = [copy.pid for copy in backend._copies]
+        for i in range(len(pids)):  # while it runs
+            struck = strike(backend, i, 0.002 * i)
+            next(reports)
+            struck.join()
         result = run(ring, 900)
-        assert sum(len(copy.journal.deaths) for copy in backend._copies) >= 1
+        assert all(copy.pid != pid for copy, pid in zip(backend._copies, pids, strict=True))
+        deaths = sum(len(copy.journal.deaths) for copy in backend._copies)
+        assert deaths == backend._restarted >= len(units(ring.plan))
     return result
 
 
@@ -209,7 +218,28 @@ def test_who_starts_processes_may_be_killed_or_stopped_too(
             next(reports)
         assert backend._copies[0].pid != pids[0]
         pids += [*servers, *(copy.pid for copy in backend._copies)]
-    eventually(lambda: not any(map(runs, pids)))
+    assert eventually(lambda: not any(map(runs, pids)))
+
+
+def test_those_who_started_processes_and_were_killed_leave_no_descriptors() -> None:
+    """One that was killed is held for as long as someone lives whom it has started."""
+    backend = Processes(restarts=20)
+    with closing(tiny_ring(backend)) as ring:
+        reports = rounds(ring, Limits(10**9))
+        next(reports)
+        before = len(files())
+        held = []
+        for victims in ([0], [0], [0], [0, 1, 2]):
+            assert backend._starter is not None
+            for spawner in backend._starter.spawners.values():
+                os.kill(spawner._server.pid, signal.SIGKILL)
+            old = {i: backend._copies[i].pid for i in victims}
+            for pid in old.values():
+                os.kill(pid, signal.SIGKILL)
+            while any(backend._copies[i].pid == pid for i, pid in old.items()):
+                next(reports)
+            held.append(len(files()))
+        assert held == [before + 2] * 3 + [before]
 
 
 def test_messages_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,6 +253,20 @@ def test_messages_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
             next(reports)
             most = max(most, max(len(copy.journal.answered) for copy in backend._copies))
         assert 0 < most < 300  # of about 800 requests
+
+
+def test_a_run_waits_where_messages_outrun_the_keeping(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rondel.execution.supervise._OFTEN", 3600.0)
+    backend = Processes(restarts=20)
+    with closing(tiny_ring(backend)) as ring:
+        reports = rounds(ring, Limits(10**9))
+        next(reports)
+        made = backend._keeper._bytes  # in a round
+        monkeypatch.setattr("rondel.execution.supervise.MOST_BYTES", made // 4)
+        for _ in range(20):
+            next(reports)
+            assert backend._keeper.states == []
+            assert backend._keeper._bytes <= made
 
 
 def test_a_state_that_is_too_large_is_not_kept_and_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,10 +6,13 @@ import os
 import pickle
 import re
 import sys
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from rondel.execution import blackbox
 from rondel.execution.backends.failure import Elsewhere, pack
 from rondel.execution.backends.link import LineLink
 from rondel.execution.backends.sockets import Exchange, Number, SocketLine
@@ -37,32 +40,55 @@ class Receipt(NamedTuple):
 
     made: int  # bytes, of all results so far
     seen: bytes  # what it last said of where its time goes, pickled once for many answers
+    keeping: float  # seconds that it took to give its state, the last time
 
 
 class OutOfTurn(Exception):
     """A request before this one never came."""
 
 
+class Here(NamedTuple):
+    """Where an actor is."""
+
+    address: str  # at which this machine can be reached
+    node: str  # the cluster's name for it
+    folder: str  # of this machine: what is in it outlives the actor
+    actor: str  # its own name there
+
+
+class Arrived(NamedTuple):
+    """What a new actor tells of itself, and of the one in whose place it is."""
+
+    process: int
+    address: str
+    node: str
+    before: blackbox.Remains
+
+
 class Worker:
-    """It holds a fragment and does what is asked of it. It imports no jax by itself.
+    """It holds a fragment and does what is asked of it. It imports no jax by itself."""
 
-    `where` says at which address this machine can be reached, and the cluster's name for it.
-    """
-
-    def __init__(self, where: Callable[[], tuple[str, str]]) -> None:
+    def __init__(self, where: Callable[[], Here]) -> None:
         self._name, self._where = "", where
         self._fragment: Any = None
         self._jax = False
         self._failure: Elsewhere | None = None
         self._exchange: Exchange | None = None
+        self._blackbox: blackbox.File | None = None
         self._epoch, self._number = 0, 0  # of the request that comes next
         self._bytes = 0  # that it has made
+        self._keeping = 0.0
         self._seen = b""
 
     def make(
-        self, name: str, surroundings: dict[str, Any], needs_jax: bool, packed: bytes
-    ) -> tuple[int, str, str]:
-        """Make the fragment, in surroundings like the driver's -> (process, address, node)."""
+        self,
+        name: str,
+        before: str,
+        surroundings: dict[str, Any],
+        needs_jax: bool,
+        packed: bytes,
+    ) -> Arrived:
+        """Make the fragment, in surroundings like the driver's, in the place of another actor."""
         self._name, self._jax = name, needs_jax
         os.environ.update(surroundings["environ"])
         sys.path += [entry for entry in surroundings["path"] if entry not in sys.path]
@@ -74,11 +100,16 @@ class Worker:
         if "jax" in sys.modules:  # an environment may use it by itself
             _configure(surroundings["config"])
         self._fragment = make(*args)
-        return os.getpid(), *self._where()
+        here = self._where()
+        self._blackbox = blackbox.File(_page_of(here.actor, here.folder))
+        if hasattr(self._fragment, "record"):
+            self._fragment.record(self._blackbox.recorder)
+        left = blackbox.take(_page_of(before, here.folder)) if before else blackbox.Remains()
+        return Arrived(os.getpid(), here.address, here.node, left)
 
     def listen(self) -> Number:
         """Let policies call the environments that are here."""
-        self._exchange = Exchange(self._where()[0], self._stepped)
+        self._exchange = Exchange(self._where().address, self._stepped)
         return self._exchange.number
 
     def _stepped(self, *asked: Any) -> tuple[Any, Glance | None]:
@@ -98,11 +129,14 @@ class Worker:
         if number != self._number or epoch < self._epoch:
             raise OutOfTurn(f"{self._name} was asked for {number}, and is at {self._number}")
         self._epoch, self._number = epoch, number + 1
+        began = time.monotonic()
         results = self.ask(request, *args)
+        if request == "keep":
+            self._keeping = time.monotonic() - began
         self._bytes += _bytes(results) if self._jax and request != "keep" else 0
         if self._fragment is not None and (seen := self._fragment.seen_if_due()):
             self._seen = pickle.dumps(seen)
-        receipt = Receipt(self._bytes, self._seen)
+        receipt = Receipt(self._bytes, self._seen, self._keeping)
         return (receipt, *results) if n > 1 else (receipt, results)
 
     def ask(self, request: str, *args: Any) -> Any:
@@ -135,6 +169,8 @@ class Worker:
     def close(self) -> None:
         """Free what the environments hold."""
         fragment, self._fragment = self._fragment, None
+        if self._blackbox is not None:
+            self._blackbox.close()
         try:
             if self._exchange is not None:
                 self._exchange.close()
@@ -142,6 +178,14 @@ class Worker:
                 fragment.close()
         except Exception as error:
             raise Elsewhere(pack(error, self._name)) from None
+
+    def end(self) -> None:
+        """End this process, where the cluster can't."""
+        os._exit(0)
+
+
+def _page_of(actor: str, folder: str) -> Path:
+    return Path(folder, f"rondel-blackbox-{actor}")
 
 
 def _bytes(tree: Any) -> int:

@@ -28,7 +28,7 @@ class Asked(NamedTuple):
     request: Any
     args: tuple[Any, ...]
     promises: list[Any] | None
-    made: tuple[Any, ...] = ()  # weak references to those promises, once they are kept
+    made: tuple[Any, ...] = ()  # weak references to those promises, if they may be lost
 
 
 class Journal:
@@ -61,8 +61,14 @@ class Journal:
             self.began = self.progress = True
         logged = asked.request not in _READS or (self._reads and asked.request in _MADE)
         if self.is_kept and self.protected and logged and not is_start(asked):
-            made = asked.made if asked.promises is None else tuple(map(ref, asked.promises))
-            self.answered.append(asked._replace(promises=None, made=made))
+            made = asked.made
+            if self._reads and asked.promises is not None:
+                made = tuple(map(ref, asked.promises))
+            self.answered.append(Asked(asked.request, asked.args, None, made))
+
+    def made_until_kept(self) -> list[Any]:
+        """Weakly, what can't be made again, once the state that was asked for is kept."""
+        return [made for asked in self.answered[: self._mark] for made in asked.made]
 
     def kept(self, state: Any) -> None:
         """Its state is kept now: what came before can be forgotten."""
@@ -93,11 +99,11 @@ class Journal:
         """What a new copy must be asked again of what was answered.
 
         Rounds of host environments can't be had again, and are only made where memory needs them;
-        or if they, and what was only read, are `gone` with a node.
+        or if they are `gone` with a node. What was only read, and is still held, may go later.
         """
         wanted = []
         for asked in self.answered:
-            if asked.request in _READS and not (gone and any(made() for made in asked.made)):
+            if asked.request in _READS and not any(made() for made in asked.made):
                 continue
             if asked.request == "produce" and not (gone or redo.all(piece)):
                 continue
@@ -133,6 +139,16 @@ def pause_or_raise(
                 f"{name} {reason} What {large[0]} held was too large to be kept twice: resume from "
                 "a checkpoint."
             )
+        case Stop(reason):
+            raise Lost(f"{name} {reason}")
+
+
+def stop_if_hopeless(name: str, dying: Journal, action: str, crashed: bool, restarts: int) -> None:
+    """Raise `Lost` if the last death, of which more is known now, was one too many."""
+    last = dying.deaths[-1]
+    how = "crashed" if crashed else last.how
+    dying.deaths[-1] = Death(how, killed=False, action=action, progress=last.progress)
+    match decide(dying.deaths, restarts):
         case Stop(reason):
             raise Lost(f"{name} {reason}")
 

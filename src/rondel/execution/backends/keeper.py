@@ -5,12 +5,13 @@ All copies are asked between the same two rounds: then what one has lost another
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from rondel.execution.backends.journal import Journal
-from rondel.execution.supervise import MOST_BYTES, Keeping, is_due
+from rondel.execution.supervise import Keeping, is_due, is_urgent
 
 _MOST_STATE = 2 * 2**30  # bytes of a copy's state: more is not kept twice
 
@@ -48,13 +49,15 @@ class Keeper:
 
         So it is if they are wanted `now`, or if there are more messages than may be kept.
         """
-        now = now or self._bytes >= 2 * MOST_BYTES
+        now = now or is_urgent(self._known())
         if now:
             self.abandon()
-        since = time.monotonic() - self._last
-        if not self._asking and is_due(Keeping(self._bytes, since, self._cost)):
+        if not self._asking and is_due(self._known()):
             self._ask(copies)
         return now
+
+    def _known(self) -> Keeping:
+        return Keeping(self._bytes, time.monotonic() - self._last, self._cost)
 
     def _ask(self, copies: Sequence[Any]) -> None:
         self._cost, self._before, deaths = 0.0, self._bytes, self._deaths
@@ -82,4 +85,4 @@ class Keeper:
         """Someone died: what is on its way no longer fits together. Ask again at once."""
         self._asking = []
         self._deaths += 1
-        self._last, self._cost = 0.0, 0.0
+        self._last, self._cost = -math.inf, 0.0

@@ -19,6 +19,8 @@ from rondel.execution.meter import Seen
 class Promise:
     """What a copy was asked for; once it is there, it lies in that copy's arena."""
 
+    __slots__ = ("message", "owner")
+
     def __init__(self, owner: ProcessCopy) -> None:
         self.owner = owner
         self.message: Message | None = None

@@ -32,6 +32,7 @@ class Starter:
         self._plan, self._arenas, self._persistent = plan, arenas, persistent
         self.spawners: dict[tuple[str, ...], Spawner] = {}
         self._old: list[Spawner] = []  # that were killed; their children live on
+        self._started: set[ProcessCopy] = set()
 
     def prepare(self, make: Any) -> Spawner:
         """The server for copies that are made so; it imports while the driver goes on."""
@@ -62,6 +63,14 @@ class Starter:
                 )
                 ends = [lines[at][0] for at in links] + [lines[at][1] for at in driven]
                 self._spawn(copy, start, [end.fileno() for end in ends])
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Close the servers that were killed and of whose children nobody is a copy any more."""
+        needed = {copy.spawner for copy in self._started}
+        for spawner in [old for old in self._old if old not in needed]:
+            self._old.remove(spawner)
+            spawner.close(0.0)
 
     def _spawn(self, copy: ProcessCopy, start: Start, lines: list[int]) -> None:
         """A process for one copy; if the one that starts it was killed, by another such."""
@@ -79,6 +88,7 @@ class Starter:
         copy.page = mmap.mmap(page, blackbox.SIZE)
         copy.channel, theirs = pair()
         copy.spawner = self.prepare(copy.make)
+        self._started.add(copy)
         copy.drain()
         copy.done_with = []
         start = start._replace(live=tuple(copy.live.items()))
@@ -91,6 +101,7 @@ class Starter:
     def close(self, seconds: float) -> None:
         """Give all processes so long to end by themselves, then end them."""
         spawners, self.spawners, self._old = [*self.spawners.values(), *self._old], {}, []
+        self._started = set()
         end = time.monotonic() + seconds
         for spawner in spawners:
             spawner.close(max(0.0, end - time.monotonic()))

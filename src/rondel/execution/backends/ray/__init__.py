@@ -34,7 +34,8 @@ except ImportError as absent:
     ) from absent
 
 from rondel.execution.backends.ray.copy import RayCopy
-from rondel.execution.backends.ray.faults import fault_in, fault_of, outcome_of
+from rondel.execution.backends.ray.faults import bring_here, fault_in, fault_of, outcome_of
+from rondel.execution.backends.ray.head import Head
 from rondel.execution.backends.ray.joining import join, start_here
 from rondel.execution.backends.ray.ranges import Ranges
 from rondel.execution.backends.ray.rooms import Rooms
@@ -73,6 +74,7 @@ class Ray(Ranges):
         try:
             least = [piece[: plan.pieces[i].least] for i, piece in enumerate(bundles)]
             self._join_cluster(sum(map(len, least)))
+            self._head = Head()
             self._reserve(plan, bundles, least)
             pieces = self._make_copies(plan, bundles, recipes)
             self._start(self._copies)
@@ -172,8 +174,8 @@ class Ray(Ranges):
     def _start(self, copies: list[RayCopy]) -> None:
         """An actor for each copy, with lines between policies and environments."""
         made = self._begin_somewhere(copies)
-        for copy, place in zip(copies, self._fetch(made), strict=True):
-            copy.process, copy.address, copy.node = place
+        for copy, arrived in zip(copies, self._fetch(made), strict=True):
+            copy.arrive(arrived)
         if drives(self._plan):
             self._connect(copies)
 
@@ -205,7 +207,7 @@ class Ray(Ranges):
             except GetTimeoutError:
                 problem = self._not_come()
             except RayError as error:  # what was made is lost, with the node that had it
-                self._recover({None: error})
+                self._recover({None: error}, mine)
                 continue
             raise problem
         # copied: what the store gives is read-only, and gone with the cluster
@@ -275,6 +277,8 @@ class Ray(Ranges):
 
     def settled(self, now: bool = False) -> None:
         """The ring is between two rounds: keep what copies are, if it is time to."""
+        if self._head is not None:
+            self._head.look()
         if self._restarts == 0:
             return
         if self._keeper.ask_if_due([c for c in self._copies if c.arrival is None], now):
@@ -282,17 +286,23 @@ class Ray(Ranges):
         states = self._keeper.states
         if not states or not all(promise.call.over for promise in states):
             return
-        refs = [promise.ref for promise in states]  # brought here, lest they are lost with a node
+        refs = [promise.ref for promise in states]
         patience = self._deadline if now else 0.0
         here, _ = ray.wait(refs, num_returns=len(refs), timeout=patience, fetch_local=True)
         if len(here) < len(refs):
             return
-        flags = self.get(self._keeper.flags)
-        me = ray.get_runtime_context().get_node_id()
-        for state in states:
-            if state.call.copy.node != me:  # a copy that Ray may not throw away
-                state.ref = ray.put(ray.get(state.ref))
+        began = time.monotonic()
+        try:
+            flags = ray.get([flag.ref for flag in self._keeper.flags], timeout=self._deadline)
+            bring_here(states)
+        except RayError:  # lost on their way
+            self._keeper.abandon()
+            return
+        older = [made for copy in self._copies for made in copy.journal.made_until_kept()]
         self._keeper.take(flags)
+        bring_here([promise for made in older if (promise := made())])
+        spent = time.monotonic() - began
+        self._keeper.took(spent + max(copy.keeping for copy in self._copies))
 
     def close(self) -> None:
         """Let copies free what they hold, then end them, and Ray if it was started here."""
@@ -301,6 +311,7 @@ class Ray(Ranges):
         group, self._group = self._group, None
         rooms, self._rooms, self._slots = self._rooms, None, []
         ours, self._ours = self._ours, False
+        head, self._head = self._head, None
         if not ray.is_initialized():
             return
         closed: list[Any] = []
@@ -309,12 +320,16 @@ class Ray(Ranges):
                 closing = [copy.actor.close.remote() for copy in copies]
                 closed, _ = ray.wait(closing, num_returns=len(closing), timeout=_GRACE)
         finally:
-            for copy in copies:
-                ray.kill(copy.actor)
-            if group is not None:
-                remove_placement_group(group)
-            if rooms is not None:
-                rooms.close()
+            if head is not None and head.gone:  # who else would end them is not there
+                for copy in copies:
+                    copy.actor.end.remote()
+            else:
+                for copy in copies:
+                    ray.kill(copy.actor)
+                if group is not None:
+                    remove_placement_group(group)
+                if rooms is not None:
+                    rooms.close()
             faults = [fault_of(ref, {}) for ref in closed]
             if ours:
                 ray.shutdown()

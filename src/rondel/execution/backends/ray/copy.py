@@ -5,11 +5,13 @@ from __future__ import annotations
 import pickle
 import time
 from collections import deque
+from itertools import chain
 from typing import Any
 
-from rondel.execution.backends.actor import Receipt, Turn, leaving
+from rondel.execution.backends.actor import Arrived, Receipt, Turn, leaving
 from rondel.execution.backends.journal import Asked, Journal
 from rondel.execution.backends.ledger import Call, Promise
+from rondel.execution.blackbox import Remains
 from rondel.execution.meter import Seen
 
 
@@ -28,9 +30,11 @@ class RayCopy:
         self.arrival: Promise | None = None  # of one that is coming: where it will be
         self.barred, self.pause = 0.0, 0.0  # of one that died while it came: until when it waits
         self.process, self.address, self.node = 0, "", ""  # once they are known
+        self.before = Remains()  # of the actor that was in its place
         self.open: deque[Call] = deque()  # calls that are not known to be over
         self.turn = Turn(0, 0)  # of the next call
         self.busy_since = 0.0  # when it was last heard of, or asked after it had nothing to do
+        self.keeping = 0.0  # seconds that it took to give its state, the last time
         self._methods: dict[int, Any] = {}
         self._made = 0  # bytes
         self._said = b""
@@ -54,10 +58,14 @@ class RayCopy:
         self._made, self._said = 0, b""
         self.process, self.address, self.node = 0, "", ""
 
+    def arrive(self, arrived: Arrived) -> None:
+        """Its actor is there."""
+        self.process, self.address, self.node, self.before = arrived
+
     def took(self, receipt: Receipt) -> int:
         """A call was answered -> how many bytes were made since the last of which this was said."""
         more, self._made = receipt.made - self._made, receipt.made
-        self._said = receipt.seen
+        self._said, self.keeping = receipt.seen, receipt.keeping
         return more
 
     def call(self, request: str, *args: Any) -> Any:
@@ -91,6 +99,11 @@ class RayCopy:
             self.busy_since = time.monotonic()
         self.open.append(call)
         return call
+
+    def can_make(self, promise: Promise) -> bool:
+        """Would something that it has made be made again, if it was asked all again?"""
+        again = chain(self.journal.answered, (call.asked for call in self.open))
+        return any(made() is promise for asked in again for made in asked.made)
 
     def settle(self, call: Call) -> None:
         """A call is over, and so are those before it: a copy answers in order."""

@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import ray
 from ray.exceptions import ActorDiedError, RayError, RayTaskError
+from ray.experimental import get_local_object_locations
 
 from rondel.execution.backend import Lost
 from rondel.execution.backends.failure import Elsewhere
+from rondel.execution.backends.ledger import Promise
 
 
 class Died(Lost):
@@ -51,6 +53,24 @@ def outcome_of(ref: Any) -> Any:
         return ray.get(ref)
     except RayError as error:
         return error
+
+
+def is_lost(ref: Any, patience: float) -> bool:
+    """Is something that was made nowhere to be had within so many seconds?"""
+    try:
+        ray.get(ref, timeout=patience)
+    except RayError:  # a timeout too
+        return True
+    return False
+
+
+def bring_here(promises: Iterable[Promise]) -> None:
+    """Hold what was promised on the driver's own node, lest it is lost with another."""
+    here = [ray.get_runtime_context().get_node_id()]
+    by_ref = {promise.ref: promise for promise in promises}
+    for ref, at in get_local_object_locations(list(by_ref)).items():
+        if at["node_ids"] not in ([], here):  # what is small is in the driver itself
+            by_ref[ref].ref = ray.put(ray.get(ref))
 
 
 def fault_of(ref: Any, names: Mapping[str, str]) -> Elsewhere | Lost | None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import ray
 
-from rondel.execution.backends.actor import Worker, leaving, surroundings
+from rondel.execution.backends.actor import Here, Worker, leaving, surroundings
 from rondel.execution.backends.failure import Elsewhere, unpack
 from rondel.execution.backends.journal import TAKE_OVER, Asked
 from rondel.execution.backends.ledger import Call, Promise
@@ -53,7 +53,7 @@ class Ranges(Recovery):
         self._listen([], 0)
         for copy in self._slots:
             if copy.arrival is not None and not copy.open and copy in self._copies:
-                copy.process, copy.address, copy.node = ray.get(copy.arrival.ref)
+                copy.arrive(ray.get(copy.arrival.ref))
                 copy.arrival, copy.pause = None, 0.0
                 _log.warning("%s has come.", copy)
         now = time.monotonic()
@@ -125,13 +125,19 @@ class Ranges(Recovery):
         """An actor for each copy -> where it will be."""
         worker, like_here = ray.remote(Worker), surroundings()
 
-        def where() -> tuple[str, str]:
-            return ray.util.get_node_ip_address(), ray.get_runtime_context().get_node_id()
+        def where() -> Here:
+            context, address = ray.get_runtime_context(), ray.util.get_node_ip_address()
+            node: Any = ray._private.worker._global_node
+            folder = node.get_session_dir_path()  # Ray's own, on this machine
+            return Here(address, context.get_node_id(), folder, str(context.get_actor_id()))
 
+        made = []
         for copy in copies:
+            before = "" if copy.actor is None else copy.id
             options = copy.options | (_AS_GUEST if copy.guest else {})
             copy.be(worker.options(**options).remote(where))
-        return [copy.ask("make", copy.name, like_here, *copy.recipe)[0] for copy in copies]
+            made += copy.ask("make", copy.name, before, like_here, *copy.recipe)
+        return made
 
     def _begin_somewhere(self, copies: list[RayCopy]) -> list[Promise]:
         """The same; those of a range that have lost their room begin as guests."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ray
@@ -15,9 +15,16 @@ from ray.exceptions import RayError
 from rondel.execution.backend import Late, Lost, units
 from rondel.execution.backends.actor import Turn
 from rondel.execution.backends.failure import Elsewhere, unpack
-from rondel.execution.backends.journal import TAKE_OVER, Asked, Redo, is_start, pause_or_raise
+from rondel.execution.backends.journal import (
+    TAKE_OVER,
+    Asked,
+    Redo,
+    is_start,
+    pause_or_raise,
+    stop_if_hopeless,
+)
 from rondel.execution.backends.keeper import Keeper
-from rondel.execution.backends.ledger import Call, lost_with
+from rondel.execution.backends.ledger import Call, Promise, lost_with
 from rondel.execution.backends.ray.copy import RayCopy
 from rondel.execution.backends.ray.faults import (
     Died,
@@ -25,8 +32,10 @@ from rondel.execution.backends.ray.faults import (
     fault_in,
     fault_of,
     how_of,
+    is_lost,
     outcome_of,
 )
+from rondel.execution.backends.ray.head import Head
 from rondel.execution.supervise import AGAIN
 from rondel.plan import Plan
 
@@ -44,7 +53,8 @@ class Recovery:
         self._redo: Redo
         self._copies: list[RayCopy] = []
         self._keeper = Keeper()
-        self._homeless: set[str] = set()  # names of copies whose node died with them
+        self._head: Head | None = None
+        self._homeless: set[str] = set()  # names of copies whose node took along what they made
         self._missed = 0  # times that something was lost and nobody had died, in a row
         self._restarted = 0  # times that copies were started again
 
@@ -65,6 +75,8 @@ class Recovery:
 
     def _watch(self) -> None:
         """Look for copies that have all that they need and don't answer in time."""
+        if self._head is not None:
+            self._head.look()
         now = time.monotonic()
         for copy in self._copies:
             self._settle_answered(copy)
@@ -78,11 +90,16 @@ class Recovery:
                 if copy.arrival is not None:
                     self._turn_away(copy, f"it {how}.")
                 else:
-                    self._revive({copy: how}, [])
+                    self._revive({copy: how}, [], killed=False)
                 return
 
-    def _recover(self, errors: Mapping[Call | None, RayError]) -> None:
-        """Start those again who died; what was lost with them is asked again. Or raise."""
+    def _recover(
+        self, errors: Mapping[Call | None, RayError], wanted: Sequence[Promise] = ()
+    ) -> None:
+        """Start those again who died; what was lost with them is asked again. Or raise.
+
+        An error of no call is one of fetching what is `wanted`.
+        """
         ids = {copy.id: copy for copy in self._copies}
         dead: dict[RayCopy, str] = {}
         told: list[BaseException] = []
@@ -111,7 +128,9 @@ class Recovery:
         if not dead:  # some have only missed others; who is it?
             dead = {copy: how_of(death) for copy, death in self._find_dead()}
         if dead:
-            self._revive(dead, failed)
+            self._revive(dead, failed, killed=not any(isinstance(t, Late) for t in told))
+        elif makers := self._find_makers(failed, wanted):
+            self._revive(dict.fromkeys(makers, "lost something that it had made"), failed, makers)
         else:  # it was mended already
             self._missed += 1
             if self._missed > _MISSES:
@@ -132,9 +151,12 @@ class Recovery:
         """Take note of what a copy has answered by now."""
         over = _over([call.done for call in copy.open])
         for call in list(copy.open):
-            if call.done not in over or isinstance(outcome_of(call.done), RayError):
+            if call.done not in over:
+                return
+            if isinstance(outcome := outcome_of(call.done), RayError):
                 return
             copy.settle(call)
+            self._keeper.count(copy.took(outcome))
 
     def _find_dead(self) -> list[tuple[RayCopy, Lost]]:
         """Who has died, as far as Ray knows by now."""
@@ -149,22 +171,61 @@ class Recovery:
                     return [(copy, death)]
         return []
 
-    def _revive(self, dead: dict[RayCopy, str], failed: list[Call]) -> None:
-        """Start copies again, and those that they have lines to, if that is decided."""
+    def _find_makers(self, failed: Sequence[Call], wanted: Sequence[Promise]) -> list[RayCopy]:
+        """Who made what is wanted, or was given to calls that failed, and is nowhere any more."""
+        given = [x for call in failed for x in call.asked.args if isinstance(x, Promise)]
+        lost = [p for p in (*wanted, *given) if p.call.over and is_lost(p.ref, _MOURNING)]
+        for promise in lost:
+            if not promise.call.copy.can_make(promise):
+                raise Lost(
+                    f"Ray lost something that {promise.call.copy} had made, and it can't be made "
+                    "again: resume from a checkpoint."
+                )
+        return list(dict.fromkeys(promise.call.copy for promise in lost))
+
+    def _revive(
+        self,
+        dead: dict[RayCopy, str],
+        failed: list[Call],
+        makers: Sequence[RayCopy] = (),
+        killed: bool = True,
+    ) -> None:
+        """Start copies again, and those that they have lines to, if that is decided.
+
+        What the `makers` had made is lost although their nodes are there.
+        """
         for copy in [copy for copy in dead if copy.arrival is not None]:
             self._turn_away(copy, f"it {dead.pop(copy)}.")
         if not dead:
             return
         together: list[RayCopy] = []
+        names = {copy: str(copy) for copy in dead}
         for copy, how in dead.items():
-            mine = next(unit for unit in units(self._plan) if copy.place in unit)
-            unit = [c for c in self._copies if c.place in mine]
+            unit = self._unit_of(copy)
             together += [c for c in unit if c not in together]
-            self._decide(copy, unit, how)
+            self._decide(copy, unit, how, killed)
+        self._homeless |= {copy.name for copy in makers}
         self._restart(together, failed)
+        for copy, name in names.items():
+            self._judge(copy, name)
+
+    def _unit_of(self, copy: RayCopy) -> list[RayCopy]:
+        mine = next(unit for unit in units(self._plan) if copy.place in unit)
+        return [c for c in self._copies if c.place in mine]
+
+    def _judge(self, copy: RayCopy, name: str) -> None:
+        """What the dead were doing is only known once others are in their places."""
+        unit = self._unit_of(copy)
+        left = [member.before for member in (copy, *unit)]
+        crashed = [remains for remains in left if remains.crashed]
+        hung = [r for r in left if r.action and not copy.journal.deaths[-1].killed]
+        for remains in (*crashed, *hung)[:1]:
+            stop_if_hopeless(name, copy.journal, *remains, self._restarts)
 
     def _restart(self, together: list[RayCopy], failed: list[Call]) -> None:
         """End copies and make them again, with all that they were and were asked."""
+        if self._head is not None:
+            self._head.require()
         self._keeper.abandon()
         self._restarted += 1
         for copy in together:
@@ -185,7 +246,7 @@ class Recovery:
             except (Lost, Late) as death:
                 ids = {copy.id: copy for copy in together}
                 copy = ids.get(getattr(death, "actor", ""), together[0])
-                self._decide(copy, together, how_of(death))
+                self._decide(copy, together, how_of(death), killed=True)
                 for copy in together:
                     ray.kill(copy.actor)
         for copy in together:
@@ -193,10 +254,10 @@ class Recovery:
         self._ask_again(lost)
         self._homeless.clear()
 
-    def _decide(self, copy: RayCopy, unit: list[RayCopy], how: str) -> None:
-        """Wait as long as a restart must, or raise; what an actor was doing is not known."""
+    def _decide(self, copy: RayCopy, unit: list[RayCopy], how: str, killed: bool) -> None:
+        """Wait as long as a restart must, or raise; what an actor was doing is not known yet."""
         journals = {member.name: member.journal for member in unit}
-        pause = pause_or_raise(str(copy), copy.journal, journals, how, True, "", self._restarts)
+        pause = pause_or_raise(str(copy), copy.journal, journals, how, killed, "", self._restarts)
         _log.warning("%s %s. It is started again.", copy, how)
         time.sleep(pause)
 

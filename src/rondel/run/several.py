@@ -19,6 +19,7 @@ import numpy as np
 
 from rondel.execution import vector
 from rondel.execution.loop import Limits, NotFinite, met, next_pace, stop_if_not_finite
+from rondel.execution.meter import CALLBACK, OUTPUT
 from rondel.execution.round import Report
 from rondel.plan.pointing import counted
 from rondel.run import driving, folder, machine, summary
@@ -173,6 +174,8 @@ def _rounds(
         while going and not interrupted.is_set():
             started = time.monotonic()
             told = rings.advance(each, going, limits, n)
+            for i in going:
+                each[i].settle()
             most = rings.vector.capacity
             n = 1 if callbacks else next_pace(n, time.monotonic() - started, most)
             for i in list(going):
@@ -186,6 +189,7 @@ def _rounds(
                     rings.end(i)
                     if i not in lost:
                         logs[i].save()
+            rings.meter.mark("driver", CALLBACK if callbacks else OUTPUT)
             if time.monotonic() - last > driving.CHECKPOINT_SECONDS:
                 for i in going:
                     logs[i].save()

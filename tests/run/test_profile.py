@@ -93,6 +93,7 @@ WIDE = {"lanes": 64, "rollout": 64, "epochs": 2, "hidden": (256, 256)}
 SLOW = {"on": "threads", "free": True, "lag": 1, "epochs": 20, "hidden": (256, 256)}
 REPLAYED = {"lanes": 8, "rollout": 2, "batch": 16, "updates": 8, "capacity": 64, "warmup": 32}
 REPLAYED |= {"hidden": (8,), "tuned": False, "on": "processes", "restarts": 0}
+SELDOM = {"rollout": 64, "updates": 1, "capacity": 2048, "hidden": (1024,) * 3, "on": "inline"}
 # name: (bound, algorithm, environment, steps, fields): what each is built to be bound by
 KNOWN: dict[str, tuple[str, str, Any, int, dict[str, Any]]] = {
     "env": ("env", "ppo", Sleepy, 1_000, {}),
@@ -103,7 +104,7 @@ KNOWN: dict[str, tuple[str, str, Any, int, dict[str, Any]]] = {
     ),
     "big": (
         *("transport", "dqn", Big, 400),
-        {"plan": "actor | memory | gradient+update", "network": corner, **REPLAYED},
+        {"plan": "actor | memory | gradient+update", "network": corner, **REPLAYED, "on": "ray"},
     ),
     "uneven": (
         *("uneven copies", "ppo", Lame, 1_500),
@@ -114,12 +115,8 @@ KNOWN: dict[str, tuple[str, str, Any, int, dict[str, Any]]] = {
         *("callback", "ppo", "CartPole-v1", 1_000),
         {"plan": "actor*2 | learner", "on": "threads", "block": 4, "callbacks": pause},
     ),
-    # a wide policy acts for one lane at a time in a cheap environment, and learns from all at once
-    "policy": ("policy", "ppo", Quick, 3_000, {"rollout": 64, "block": 1, "hidden": (1024,) * 3}),
-    "ray": (
-        *("transport", "ppo", "CartPole-v1", 1_000),
-        {"plan": "actor*2 | learner", "on": "ray", "rollout": 1, "block": 4},
-    ),
+    # a wide policy acts in a cheap environment, and learns from little of it
+    "policy": ("policy", "dqn", Quick, 4_000, REPLAYED | SELDOM),
     "gradient": ("gradient", "ppo", "CartPole-v1", 20_000, WIDE),
     "dispatch": ("dispatch", "ppo", "CartPole-v1", 20_000, {"lanes": 1, "rollout": 128}),
 }
@@ -130,7 +127,7 @@ def test_a_workload_is_named_after_what_bounds_it(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bound, algorithm, env, steps, fields = KNOWN[name]
-    settings = fields if name == "big" else SMALL | fields
+    settings = fields if algorithm == "dqn" else SMALL | fields
     settings |= {"lanes": 16, "block": 8} if name == "room" else {}
     settings |= {"eval_episodes": 0, "display": (heard := Heard())}
     monkeypatch.setattr(window, "_FIRST", 0.0)

@@ -140,9 +140,10 @@ class Plot:
     """Learning curves of runs in one picture; runs that differ by their seed are one line."""
 
     paths: tyro.conf.Positional[tuple[str, ...]]  # folders of runs, or folders that hold some
-    out: str = "curves.png"  # the picture's file
+    out: str = "curves.png"  # the picture's file, a .png; an earlier curves.png is replaced
     against: Literal["steps", "seconds", "both"] = "both"  # what is across
     iqm: bool = False  # the interquartile mean of the seeds, not the mean
+    overwrite: bool = False  # a file that is there already
 
 
 @dataclasses.dataclass(frozen=True)
@@ -309,7 +310,13 @@ def _profile(argv: list[str]) -> None:
 
 def _plot(argv: list[str]) -> None:
     request = _parse(Plot, argv, "plot")
-    path = rondel.plot(request.paths, request.out, against=request.against, iqm=request.iqm)
+    path = rondel.plot(
+        request.paths,
+        request.out,
+        against=request.against,
+        iqm=request.iqm,
+        overwrite=request.overwrite,
+    )
     _print([str(path)])
 
 

@@ -71,7 +71,7 @@ class Log:
         self.found = found  # the newest checkpoint
         self.seen: profile.Profile | None = None
         meta = folder.describe(run.setup, run.limits.steps, run.limits.until_return, run.machine)
-        folder.write_config(self.path, meta)
+        folder.write_config(self.path, meta | {"at_a_time": run.at_a_time})
         metrics = self.path / "metrics.jsonl"
         self._recorder = Recorder(metrics, run.steps if found else None)
         rows = read(metrics)

@@ -100,7 +100,7 @@ SLOW_COPY = uneven(
             "--lag 1 lets them work at the same time, with weights that are a round old, which",
         ),
         # one program: what its stages take apart
-        (made_up(FUSED, **WHOLE), "all", 0.98, "`rondel profile FOLDER` measures"),
+        (made_up(FUSED, **WHOLE), "all", 0.98, "`rondel profile FOLDER` runs its"),
         (made_up(FUSED, apart=APART, **WHOLE), "gradient", 0.98 * 0.6, "changes what is learned"),
         (
             made_up(FUSED, apart=APART, more_rows=1.2, one_step=1e-4, **WHOLE),

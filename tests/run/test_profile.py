@@ -14,10 +14,12 @@ import pytest
 
 import rondel
 from marks import few_of
-from rondel.run import cli, window
+from rondel.errors import RondelError
+from rondel.run import apart, cli, saved, window
 from rondel.run.diagnosis import diagnose
 from rondel.run.display import Progress, Silent
 from rondel.run.load import Load
+from rondel.run.shards import shard_like
 
 SMALL = {"lanes": 8, "rollout": 16, "epochs": 1, "minibatches": 1, "hidden": (8,), "tuned": False}
 
@@ -130,8 +132,9 @@ def test_a_workload_is_named_after_what_bounds_it(
     settings = fields if algorithm == "dqn" else SMALL | fields
     settings |= {"lanes": 16, "block": 8} if name == "room" else {}
     settings |= {"eval_episodes": 0, "display": (heard := Heard())}
-    monkeypatch.setattr(window, "_FIRST", 0.0)
-    monkeypatch.setattr(window, "_SECONDS", 0.0)
+    if name in ("env", "room"):  # to look after every round costs more than a short round does
+        monkeypatch.setattr(window, "_FIRST", 0.0)
+        monkeypatch.setattr(window, "_SECONDS", 0.0)
     monkeypatch.setattr(Lame, "made", 0)
     rondel.train(algorithm, env, steps=steps, out=tmp_path, **settings)
     verdict = diagnose(rondel.profile(tmp_path, apart=name in ("gradient", "dispatch")))
@@ -158,6 +161,20 @@ def test_all_shares_are_of_the_time_since_all_was_compiled(on: str) -> None:
     for piece in everyone:
         for own in piece.each:
             assert sum(share.part for share in own.shares) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env"), [("dqn", "CartPole-v1"), ("sac", "Pendulum-v1"), ("ppo", "CartPole-v1")]
+)
+def test_what_is_wider_has_more_rows_in_every_stage(
+    algorithm: str, env: str, tmp_path: Path
+) -> None:
+    with rondel.start(algorithm, env, steps=1, tuned=False) as run:
+        task = run.setup.task
+        wide = apart.wider(saved.read(run.save(tmp_path))).task
+    assert wide.lanes == 4 * task.lanes
+    assert shard_like(wide, 1, None).rows == 4 * shard_like(task, 1, None).rows
+    assert wide.algorithm.memory.draws == task.algorithm.memory.draws
 
 
 @pytest.mark.long
@@ -191,10 +208,20 @@ def test_a_run_says_it_at_its_end_and_again(
     cli.main(["train", "ppo", "probe:both", "--steps", "600", "--out", str(folder), *small, *plan])
     assert "bounds this run: " in capsys.readouterr().err
     cli.main(["profile", str(folder), "--no-apart", "--trace", str(trace)])
-    table, _, text = capsys.readouterr().out.partition("\n\n")
+    table, _, text = (said := capsys.readouterr().out).partition("\n\n")
     assert "bounds this run: " in text
-    assert all(len(line) <= 80 for line in table.splitlines())
-    assert "actor x 2" in table
+    assert all(len(line) <= 80 for line in said.splitlines())
+    assert "actor x 2\n" in table
+    before = (folder / "config.json").read_bytes()
+    for taken in (folder / "config.json", trace):
+        with pytest.raises(RondelError, match="is there already"):
+            rondel.profile(folder, apart=False, trace=taken)
+    assert (folder / "config.json").read_bytes() == before
+    rondel.profile(folder, apart=False, trace=trace, overwrite=True)
+    with pytest.raises(RondelError, match="there is no folder"):
+        rondel.profile(folder, apart=False, trace=tmp_path / "nowhere" / "trace.json")
+    with pytest.raises(RondelError, match="name a file that ends so"):
+        rondel.profile(folder, apart=False, trace=tmp_path / "trace.png")
     events = json.loads(trace.read_text())["traceEvents"]
     rows = {event["args"]["name"] for event in events if event["ph"] == "M"}
     assert rows == {"actor 1 of 2", "actor 2 of 2", "learner", "driver"}

@@ -57,7 +57,8 @@ def advise(profile: Profile, bound: Bound, path: Path | None) -> list[str]:
 
 def _apart(name: str, path: Path | str) -> str:
     """Flops would be known at once, but small programs don't take their time for these."""
-    return f"Which stage of {name} takes most, `rondel profile {path}` measures in some seconds."
+    its = "its stages" if name == "all" else f"the stages of {name}"
+    return f"`rondel profile {path}` runs {its} apart for some seconds, and says which takes most."
 
 
 def _around(profile: Profile, bound: Bound) -> Iterator[str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from rondel.run import advice
@@ -211,3 +214,19 @@ def test_what_envpool_has_not_is_not_looked_for_there(env: str) -> None:
 def test_where_envpool_is_not_installed_it_is_said_how(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(advice, "is_installed", lambda package: False)
     assert 'envpool:Humanoid-v5 (pip install "rondel[envpool]").' in diagnose(made_up(IN_ENV)).text
+
+
+def test_the_page_on_profiling_shows_what_is_printed_now() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "profiling.md").read_text()
+    shown = page.partition("<!-- profile -->\n```\n")[2].partition("\n```\n<!-- end of")[0]
+    table, _, text = shown.partition("\n\n")
+    lines = table.splitlines()
+    assert lines[0] == made_up(FUSED).table().splitlines()[0]
+    assert [line for line in lines[1:] if not line.startswith("  ")] == [
+        *("actor x 2", "learner", "driver")[: 3 if "\ndriver" in table else 2]
+    ]
+    assert all(len(line) <= 80 for line in shown.splitlines())
+    words = " ".join(text.split())
+    assert re.match(
+        r"[\w ]+ bounds? this run: [\w ]+ \d+% of each round, in which \w+ waits", words
+    )

@@ -154,8 +154,8 @@ class Comparison:
 
 
 def _quoted(label: str) -> str:
-    """A label whose stars are stars in Markdown too."""
-    return f"`{label}`" if set(label) & set("*_|`") else label
+    """A label whose stars are stars in Markdown too, and whose commas are its own in a list."""
+    return f"`{label}`" if set(label) & set("*_|,") else label
 
 
 def _short(number: float) -> str:

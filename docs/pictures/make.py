@@ -43,7 +43,7 @@ class Scale(NamedTuple):
     steps: int = 150_000
     host_steps: int = 30_000
     seeds: int = 5
-    host_seeds: int = 3
+    host_seeds: int = 5
 
 
 class Event(NamedTuple):
@@ -83,7 +83,7 @@ def profile(runs: Path, docs: Path, scale: Scale) -> None:
     names, events = _read(trace)
     _shrink(_draw(found, names, events, docs / "pictures" / "profile.png"))
     table = [line.rstrip() for line in found.table().splitlines()]
-    said = textwrap.wrap(diagnose(found).text, 88)
+    said = textwrap.wrap(diagnose(found, Path("runs/slow")).text, 80, break_on_hyphens=False)
     _write(docs / "profiling.md", "profile", "\n".join(["```", *table, "", *said, "```"]))
 
 
@@ -98,7 +98,7 @@ def _train(name: str, env: str, steps: int, seed: int, out: Path, **fields: Any)
 
 
 def _compared(runs: Path, docs: Path, name: str) -> None:
-    _shrink(rondel.plot(runs, docs / "pictures" / f"{name}.png"))
+    _shrink(rondel.plot(runs, docs / "pictures" / f"{name}.png", overwrite=True))
     _write(docs / "comparing-runs.md", name, str(rondel.compare(runs)))
 
 

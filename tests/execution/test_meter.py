@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import rondel
-from rondel.execution.meter import PYTHON, STARTING, TRANSPORT, XLA, Meter, Spent
+from rondel.execution.meter import PYTHON, STARTING, TRANSPORT, XLA, Meter, Spent, since
 
 SMALL = {"lanes": 8, "block": 4, "rollout": 8, "epochs": 1, "minibatches": 2, "hidden": (8,)}
 
@@ -32,6 +32,24 @@ def test_the_first_run_of_a_program_is_not_like_others():
         Spent("policy", STARTING, 5.0 + 3.0, 2, 0),
         Spent("policy", XLA, 1.0, 1, 0),
     ]
+
+
+def test_the_first_run_of_each_copy_in_a_thread_is_its_own():
+    now = iter([0.0, 5.0, 9.0, 10.0])
+    meter = Meter(clock=lambda: next(now, 10.0))
+    for meter.copy in ("actor 1", "actor 2", "actor 1"):  # each has a program to compile
+        meter.ran("policy", "act")
+    assert meter.told().spent == [
+        Spent("policy", STARTING, 5.0 + 4.0, 2, 0),
+        Spent("policy", XLA, 1.0, 1, 0),
+    ]
+
+
+def test_what_was_spent_of_late_is_without_what_was_spent_before():
+    before = [Spent("env", PYTHON, 2.0, 3, 7), Spent("policy", XLA, 1.0, 1, 0)]
+    now = [Spent("env", PYTHON, 5.0, 4, 9), Spent("policy", XLA, 1.0, 1, 0)]
+    assert since(now, before) == [Spent("env", PYTHON, 3.0, 1, 2)]
+    assert since(now, []) == now
 
 
 def test_in_passing_a_meter_says_something_at_most_once_a_second():

@@ -12,7 +12,6 @@ import pytest
 import rondel
 from rondel.errors import RondelError
 from rondel.run import cli, picture
-from rondel.run.compare import interquartile_mean, interval
 
 META = {
     "algorithm": "ppo",
@@ -50,7 +49,8 @@ def test_seeds_of_one_kind_are_one_line_after_as_many_steps_as_all_have(tmp_path
     run(tmp_path / "b", 1, [2, 20])  # 200 steps, and so is what is compared
     (row,) = rondel.compare(tmp_path).rows("CartPole-v1")
     assert (row.label, row.seeds, row.middle) == ("ppo", 2, 15.0)
-    assert (row.low, row.high) == (10.0, 20.0)  # both draws of one seed: a quarter of all
+    # Student's t of one degree of freedom, 12.706, by the deviation of 10 and 20 over sqrt(2): 5
+    assert (row.low, row.high) == pytest.approx((15 - 63.53, 15 + 63.53))
     assert row.speed == 100.0
 
 
@@ -108,37 +108,52 @@ def test_worlds_that_play_the_same_game_are_one_task(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("theirs", "verdict"),
     [
-        ([50, 51, 52], "**ppo** is ahead: its interval lies above all others."),
-        ([50, 51, 105], "No winner: the intervals overlap."),
-        ([50, 51], "Too few seeds to name a winner: 3 or more each would do, and dqn has fewer."),
+        ([50, 51, 52, 51, 50], "**ppo** is ahead: its interval lies above all others."),
+        ([50, 51, 105, 90, 99], "No winner: the intervals overlap."),
+        ([1] * 4, "Too few seeds to name a winner: 5 or more each would do, and dqn has fewer."),
     ],
 )
 def test_a_winner_is_named_where_the_intervals_allow_it(
     tmp_path: Path, theirs: list[float], verdict: str
 ) -> None:
-    for seed, value in enumerate([100, 101, 102]):
+    for seed, value in enumerate([100, 101, 102, 101, 101]):
         run(tmp_path / f"ppo{seed}", seed, [value])
     for seed, value in enumerate(theirs):
         run(tmp_path / f"dqn{seed}", seed, [value], algorithm="dqn")
     compared = rondel.compare(tmp_path)
     assert compared.verdict("CartPole-v1") == verdict
     assert str(compared).endswith(verdict)
-    assert "| ppo | 3 | 101 |" in str(compared)
+    assert "| ppo | 5 | 101 |" in str(compared)
 
 
-def test_the_interquartile_mean_leaves_a_quarter_out_at_each_end() -> None:
-    # of 8 the two lowest and the two highest go: (3 + 4 + 5 + 6) / 4; of 3 none goes
-    assert interquartile_mean(np.array([1.0, 2, 3, 4, 5, 6, 7, 1_000])) == 4.5
-    assert interquartile_mean(np.array([1.0, 2, 6])) == 3.0
+def test_an_interquartile_mean_needs_more_seeds_and_says_so(tmp_path: Path) -> None:
+    for seed in range(5):
+        run(tmp_path / f"ppo{seed}", seed, [100 + seed])
+        run(tmp_path / f"dqn{seed}", seed, [seed], algorithm="dqn")
+    compared = rondel.compare(tmp_path, iqm=True)
+    assert compared.verdict("CartPole-v1").startswith("Too few seeds to name a winner: 10 or more")
+    assert "CartPole-v1, interquartile mean over seeds" in str(compared)
+    three = rondel.compare([tmp_path / f"ppo{seed}" for seed in range(3)], iqm=True)
+    assert "interquartile mean (of fewer than 4 the mean) over seeds" in str(three)
 
 
-def test_an_interval_covers_the_truth_about_as_often_as_it_says() -> None:
-    # 20 seeds of a normal number around 0, 300 times: a percentile bootstrap of 20 covers a little
-    # less than 95 %; the count of 300 has a deviation of 4
-    places = np.random.default_rng(1).normal(size=(300, 20))
-    _, low, high = interval(places, iqm=False)
-    covered = int(((low <= 0) & (high >= 0)).sum())
-    assert 300 * 0.88 < covered < 300 * 0.98
+def test_speeds_of_seeds_that_shared_a_machine_are_marked(tmp_path: Path) -> None:
+    for seed in range(3):
+        run(tmp_path / "many" / f"seed-{seed}", seed, [1 + seed, 2], at_a_time=3)
+    run(tmp_path / "one", 0, [7, 7], algorithm="dqn")
+    table = str(rondel.compare(tmp_path))
+    assert "| 100\\* |" in table
+    assert "| dqn | 1 | 7 | one seed | 100 |" in table
+    assert "\\* with up to 3 seeds at a time on one machine: no single run's speed." in table
+
+
+def test_stars_of_a_plan_are_stars_in_markdown(tmp_path: Path) -> None:
+    for seed in range(5):
+        run(tmp_path / f"a{seed}", seed, [100 + seed], **options(plan="actor*2 | gradient*2"))
+        run(tmp_path / f"b{seed}", seed, [seed])
+    table = str(rondel.compare(tmp_path))
+    assert "| `ppo, actor*2 \\| gradient*2` | 5 |" in table
+    assert "**`ppo, actor*2 | gradient*2`** is ahead" in table
 
 
 def test_a_picture_of_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -150,8 +165,39 @@ def test_a_picture_of_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out.strip() == str(out)
     assert out.read_bytes().startswith(b"\x89PNG")
     assert not list(tmp_path.glob(".*"))
+    cli.main(["plot", str(tmp_path / "runs"), "--out", str(out), "--overwrite"])
     cli.main(["compare", str(tmp_path / "runs"), "--iqm"])
-    assert "CartPole-v1, interquartile mean over seeds" in capsys.readouterr().out
+    assert "CartPole-v1, interquartile mean (of fewer" in capsys.readouterr().out
+
+
+def test_a_picture_replaces_nothing_unasked_and_is_a_png(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = run(tmp_path / "a", 0, [1, 2])
+    notes = tmp_path / "notes.png"
+    notes.write_text("mine")
+    with pytest.raises(RondelError, match="is there already"):
+        rondel.plot(folder, notes)
+    for name in ("x.jpg", "x.svg", "x", "a/config.json"):
+        with pytest.raises(RondelError, match=r"it is a PNG, so \w+.png would work"):
+            rondel.plot(folder, tmp_path / name)
+    assert notes.read_text() == "mine"
+    monkeypatch.chdir(tmp_path)
+    rondel.plot(folder)
+    rondel.plot(folder)  # the name that it chooses itself is its own
+
+
+def test_a_picture_says_what_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(4):
+        run(tmp_path / "runs" / f"a{seed}", seed, [1, 2 + seed])
+    drawn: list[Any] = []
+    monkeypatch.setattr(picture, "save", lambda figure, path: drawn.append(figure))
+    for iqm in (False, True):
+        rondel.plot(tmp_path / "runs", tmp_path / "x.png", iqm=iqm)
+    assert [figure.axes[0].get_ylabel() for figure in drawn] == [
+        "return, mean of seeds with 95 % interval",
+        "return, interquartile mean of seeds with 95 % interval",
+    ]
 
 
 def test_a_picture_is_as_wide_as_its_longest_line(
@@ -192,5 +238,5 @@ def test_nothing_and_nowhere(tmp_path: Path) -> None:
     folder = run(tmp_path / "a", 0, [1])
     with pytest.raises(RondelError, match="steps, seconds, both"):
         rondel.plot(folder, tmp_path / "a.png", against="moon")
-    with pytest.raises(RondelError, match="Writing the picture"):
+    with pytest.raises(RondelError, match="there is no folder"):
         rondel.plot(folder, tmp_path / "nowhere" / "a.png")

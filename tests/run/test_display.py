@@ -51,8 +51,8 @@ def test_lines_say_what_will_run_how_far_it_is_and_how_it_ended():
     assert stream.getvalue().splitlines() == [
         "env   jax:CartPole-v1 (fastest of jax, gymnasium)",
         "plan  all, one program",
-        "42,000 of 100,000 steps (42%), 2,000 steps/s, 830 episodes, return 312.4, length 50.0, "
-        "loss/policy -0.012, entropy 5.4e-04, 0:29 left",
+        "42,000 of 100,000 steps (42%), 2,000 steps/s, 830 episodes, return 312.4,",
+        "  length 50.0, loss/policy -0.012, entropy 5.4e-04, 0:29 left",
         "Done.",
     ]
 
@@ -63,7 +63,7 @@ def test_lines_come_at_most_every_few_seconds_and_the_last_is_never_missing():
     for second in range(13):
         lines.update(progress(steps=second, seconds=float(second)))
     lines.stop("")
-    shown = [line.split(" of ")[0] for line in stream.getvalue().splitlines()]
+    shown = [line.split(" of ")[0] for line in stream.getvalue().splitlines() if " of " in line]
     assert shown == ["0", "5", "10", "12"]
 
 

@@ -128,12 +128,29 @@ def test_a_log_says_the_bound_when_it_is_new_and_else_every_minute() -> None:
     loads = {0.0: None, 5.0: CUT, 10.0: CUT, 15.0: FUSED, 20.0: FUSED, 80.0: FUSED}
     for seconds, seen in loads.items():
         lines.update(SEEN._replace(seconds=seconds, load=seen, metrics={}))
-    told = [line for line in stream.getvalue().splitlines() if line.startswith("bound by")]
-    assert [line.split(",")[0] for line in told] == ["bound by env", *["bound by all"] * 2]
-    assert told[0].replace("\N{NO-BREAK SPACE}", " ") == (
-        "bound by env, 61% of the time of actor; busy: actor x 4 95%, learner 20%; memory: driver "
-        "410 MiB, actor 4 x 310 MiB, learner 512 MiB, 20.0 GiB left"
-    )
+    said = stream.getvalue().replace("\N{NO-BREAK SPACE}", " ").splitlines()
+    told = [i for i, line in enumerate(said) if line.startswith("bound by")]
+    assert [said[i].split(" (")[0] for i in told] == ["bound by env", *["bound by all"] * 2]
+    assert said[told[0] : told[0] + 2] == [
+        "bound by env (61% of the time of actor), busy: actor x 4 95%, learner 20%,",
+        "  memory: driver 410 MiB, actor 4 x 310 MiB, learner 512 MiB, 20.0 GiB left",
+    ]
+
+
+def test_no_line_of_a_log_is_longer_than_80_columns() -> None:
+    stream = io.StringIO()
+    many = {f"loss/a-rather-long-name-{i}": 0.123 for i in range(6)}
+    Lines(stream, every=5.0).update(SEEN._replace(metrics=many))
+    lines = stream.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0].startswith("42,000 of 100,000 steps (42%), 2,000 steps/s, 830 episodes, return")
+    assert all(line.startswith("  ") for line in lines[1:3])
+    assert "loss/a-rather-long-name-5 0.123," in stream.getvalue()  # a name keeps its value
+
+
+def test_a_name_that_is_too_long_keeps_its_copies() -> None:
+    long = ACTOR._replace(name="actor+memory+gradient")
+    assert load._named(long, 15) == "actor+memo… x 4"
 
 
 def test_an_ending_keeps_its_lines_and_a_table_is_cut_not_wrapped() -> None:

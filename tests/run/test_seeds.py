@@ -74,7 +74,7 @@ def test_a_folder_of_ordinary_runs(trained: Any) -> None:
         assert {p.name for p in run.path.iterdir()} == FILES
         assert json.loads((run.path / "config.json").read_text())["seed"] == seed
         assert run.steps >= 1_000 > rows(run.path)[-2]["steps"]
-    assert rondel.profile(out / "seed-4", apart=False).plan == "all"
+    assert rondel.profile(out / "seed-4", apart=False).about.plan == "all"
     (row,) = rondel.compare(out).rows("CartPole-v1")
     assert row.seeds == 3
 
@@ -89,8 +89,11 @@ def test_the_result_is_a_mean_with_its_interval(trained: Any) -> None:
     each = [run.result["return_mean"] for run in runs]
     assert len(set(each)) == 3
     assert result["return_mean"] == pytest.approx(np.mean(each))
-    assert min(each) <= result["return_mean_low"] <= result["return_mean"]
-    assert result["return_mean"] <= result["return_mean_high"] <= max(each)
+    wide = 4.303 * np.std(each, ddof=1) / np.sqrt(3)  # Student's t of 2 degrees of freedom
+    assert result["return_mean_high"] == pytest.approx(np.mean(each) + wide)
+    assert result["return_mean_low"] == pytest.approx(np.mean(each) - wide)
+    assert result["at_a_time"] == 3  # they share the machine, and so their speeds
+    assert json.loads((out / "seed-4" / "config.json").read_text())["at_a_time"] == 3
     assert result["eval_return"] is None  # not asked for
     assert (result["seeds"], result["path"], len(result["runs"])) == (3, str(out), 3)
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from rondel.execution.meter import DATA, SIMULATOR, STARTING, XLA, Glance, Spent
+from rondel.execution.meter import DATA, SIMULATOR, STARTING, XLA, Glance, Meter, Spent
 from rondel.plan import parse
 from rondel.run import window
+from rondel.run.profile import About
 from rondel.run.window import Window
 
 
@@ -17,7 +18,8 @@ class Ring:
     """Two actors and a learner, who say what the test tells them to."""
 
     plan = parse("actor*2 | learner")
-    task = SimpleNamespace(lanes=8, algorithm=SimpleNamespace(max_lag=0))
+    here = False
+    meter = Meter()  # the driver's: it has done nothing
 
     def __init__(self) -> None:
         self.said: list[list[Glance]] = [[], []]
@@ -35,7 +37,10 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> tuple[Ring, Window]:
     monkeypatch.setattr(window, "_FIRST", 0.0)
     monkeypatch.setattr(window, "_SECONDS", 0.0)
     ring, setup = Ring(), SimpleNamespace(env_id="x", options=SimpleNamespace(on="processes"))
-    run: Any = SimpleNamespace(ring=ring, setup=setup)
+    about = {"lag": 0, "free": False, "on": "processes", "env": "x", "traced": False}
+    about |= {"fused": False, "cores": 2, "draws": 1, "batched": False, "remedies": {}}
+    told = About("actor*2 | learner", lanes=8, **about)
+    run: Any = SimpleNamespace(ring=ring, setup=setup, about=told, path=None)
     return ring, Window(run)
 
 

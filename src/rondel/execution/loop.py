@@ -12,6 +12,7 @@ import numpy as np
 from rondel.errors import RondelError
 from rondel.execution import episodes, fused
 from rondel.execution.free import Free
+from rondel.execution.meter import CALLBACK, PYTHON, ROUNDS, STARTING
 from rondel.execution.ring import Ring
 from rondel.execution.round import Report, add, count, finish, learn, produce
 
@@ -40,6 +41,7 @@ def rounds(
     n = at_a_time or 1
     if ring.plan.free and ring.free is None:
         ring.free = Free(ring)
+    ring.meter.mark("driver", STARTING)
     while not met(ring, limits):
         started = time.monotonic()
         if ring.plan.free:
@@ -50,7 +52,10 @@ def rounds(
         # before any of them is seen: the ring is past them all, and must not be saved then
         stop_if_not_finite(reports, advice)
         ring.backend.settled()
+        ring.settle()
+        ring.meter.mark("driver", PYTHON if ring.here else ROUNDS)
         yield from reports
+        ring.meter.mark("driver", CALLBACK)  # whoever takes the rounds has had the time since
         n = at_a_time or next_pace(n, spent, fused.capacity(ring.task))
 
 

@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -22,7 +22,10 @@ STARTING = "starting"  # what is done but once, most of it compiling
 # what a copy waits for: the learner's weights, or in a free run for it to take in what was made;
 # what others make for it; actions for its environments; steps of environments elsewhere
 WEIGHTS, ROOM, DATA, ACTIONS, STEPS = "weights", "room", "data", "actions", "steps"
-WAITING = (WEIGHTS, ROOM, DATA, ACTIONS, STEPS)
+# what the driver does between rounds: its user's own code; rows, display and checkpoints. Else it
+# waits for the copies, or has them in its own thread
+CALLBACK, OUTPUT, ROUNDS = "callback", "output", "rounds"
+WAITING = (WEIGHTS, ROOM, DATA, ACTIONS, STEPS, ROUNDS)
 
 _STAGES = {
     **dict.fromkeys(("begin", "reset", "step"), "env"),
@@ -80,6 +83,7 @@ class Told:
     spent: list[Spent]
     events: list[Event]  # the newest
     clock: float  # of its machine, now
+    computed: float  # seconds that its thread was on a core: less than it was busy, if it slept
 
     def earlier(self, seconds: float) -> Told:
         """The same by a clock that is so much behind."""
@@ -95,7 +99,8 @@ class Meter:
         self._began = self._last = clock()
         self._spent: dict[tuple[str, str], list[Any]] = {}
         self._events: deque[tuple[str, str, float, float]] = deque(maxlen=_EVENTS)
-        self._known: set[str] = set()  # programs that have run
+        self.copy = ""  # whose turn it is, where copies share a thread
+        self._known: set[tuple[str, str]] = set()  # programs that have run, by copy
         self._said = -math.inf  # when it last said something in passing
 
     def mark(self, stage: str, kind: str, bytes: int = 0) -> None:
@@ -111,18 +116,19 @@ class Meter:
         self._last = now
 
     def ran(self, stage: str, program: str, kind: str = XLA) -> None:
-        """All since the last mark was one run of this, of which the first is like no other."""
-        if program in self._known:
+        """All since the last mark was one run of this, of which a copy's first is like no other."""
+        if (self.copy, program) in self._known:
             self.mark(stage, kind)
         else:
-            self._known.add(program)
+            self._known.add((self.copy, program))
             self.mark(stage, STARTING)
 
     def told(self) -> Told:
         """All of it so far."""
         ahead = time.time() - self._clock()
         events = [Event(s, k, a + ahead, b + ahead) for s, k, a, b in self._events]
-        return Told(self._who, self._last - self._began, self._sums(), events, time.time())
+        seconds, computed = self._last - self._began, time.thread_time()
+        return Told(self._who, seconds, self._sums(), events, time.time(), computed)
 
     def glance(self) -> Glance:
         """The same without events, also for another thread."""
@@ -165,6 +171,18 @@ class Metered:
     def seen_if_due(self) -> Seen | None:
         """Now and then; else nothing."""
         return self.seen() if self.meter.is_due() else None
+
+
+def since(now: Iterable[Spent], before: Iterable[Spent]) -> list[Spent]:
+    """What was spent of late: all of it, but for what was spent before."""
+    earlier = {(spent.stage, spent.kind): spent for spent in before}
+    late = []
+    for one in now:
+        was = earlier.get((one.stage, one.kind), Spent(one.stage, one.kind, 0.0, 0, 0))
+        if one.times > was.times:
+            more = (one.seconds - was.seconds, one.times - was.times, one.bytes - was.bytes)
+            late.append(Spent(one.stage, one.kind, *more))
+    return late
 
 
 def resident() -> int:

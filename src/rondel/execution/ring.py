@@ -15,13 +15,14 @@ from rondel.execution.backends.inline import Inline
 from rondel.execution.crew import Crew, Roomy
 from rondel.execution.episodes import Recent
 from rondel.execution.layout import Share
-from rondel.execution.meter import Glance, Told
+from rondel.execution.meter import ROUNDS, Glance, Meter, Told
 from rondel.execution.parts import joined, taken
 from rondel.execution.task import Task, keeps_state, without_keys
 from rondel.plan import ORDER, Plan, parse
 from rondel.types import Env, Tree
 
 WHOLE = parse("all")
+_WARM = 2  # rounds until all programs of a cut ring have run: the first may do some things once
 
 
 class Made(NamedTuple):
@@ -32,12 +33,23 @@ class Made(NamedTuple):
     outcome: Any
 
 
+class Base(NamedTuple):
+    """Where a profile begins: every program has run, so that nobody waits for one to compile."""
+
+    round: int
+    told: dict[str, Told]  # by who says it
+
+
 class Ring:
     """All stages, each in the copies of one of the plan's pieces."""
 
     def __init__(self, task: Task, plan: Plan = WHOLE, backend: Backend | None = None) -> None:
         self.task, self.plan = task, plan
         self.backend = backend or Inline()
+        self.here = hasattr(self.backend, "meter")  # are all copies in the driver's thread?
+        self.meter: Meter = getattr(self.backend, "meter", None) or Meter()  # of that thread
+        self.base: Base | None = None
+        self._warm = 0  # rounds here in which something was learned, or calls of several
         self.round, self.steps = 0, 0
         self.recent = episodes.none_yet()
         self.pending: deque[Made] = deque()  # rounds that were started and not learned from yet
@@ -173,11 +185,26 @@ class Ring:
             glances.append([heard[i] for i in sorted(heard)])
         return glances
 
+    def settle(self) -> None:
+        """After a round: is everything compiled by now? Then a profile begins here.
+
+        To ask everyone is to wait for them, so it is done once.
+        """
+        if self.base is None and self.round > self.task.algorithm.memory.warmup_rounds:
+            self._warm += 1
+            if self._warm >= (1 if self.fused else _WARM):
+                everyone = [told for piece in self.metered() for _, told in piece]
+                driver = self.meter.told()
+                self.base = Base(self.round, {told.who: told for told in (*everyone, driver)})
+
     def metered(self) -> list[list[tuple[str, Told]]]:
         """Where the time of each piece's copies went, by name; who share a thread say the same."""
         here = list(self._present().values())
         every = [here if piece is self.policy else piece for piece in self.copies]
-        return [[(copy.name, self._clocked(copy)) for copy in piece] for piece in every]
+        told = [[(copy.name, self._clocked(copy)) for copy in piece] for piece in every]
+        if not self.here:  # then none of their marks was the driver's
+            self.meter.mark("driver", ROUNDS)
+        return told
 
     def _clocked(self, copy: Copy) -> Told:
         """What a copy's meter says, in time of this machine as far as that can be known."""

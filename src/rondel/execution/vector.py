@@ -255,7 +255,7 @@ class InVector(Inline):
 
     def __init__(self, rings: Rings, number: int) -> None:
         super().__init__()
-        self._rings, self._number = rings, number
+        self._rings, self._number, self.meter = rings, number, rings.meter
 
     def launch(self, task: Any, plan: Plan) -> list[list[Copy]]:
         del task, plan

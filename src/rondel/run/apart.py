@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,10 +29,13 @@ from rondel.execution.ring import Ring
 from rondel.execution.task import Task, keeps_state
 from rondel.plan import ORDER, parse
 from rondel.run import checkpoint, machine
+from rondel.run.files import put, refuse_to_replace
 from rondel.run.folder import PLACING, setup_from
-from rondel.run.profile import TRACE, Profile, Share, read, write
+from rondel.run.kept import TRACE, read, write
+from rondel.run.profile import Profile, Share
+from rondel.run.saved import Saved
 from rondel.run.saved import read as read_checkpoint
-from rondel.run.setup import prepare
+from rondel.run.setup import Setup, prepare
 from rondel.spaces import zeros
 
 
@@ -40,11 +44,13 @@ def profile(
     *,
     apart: bool = True,
     trace: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
 ) -> Profile:
     """What the run in a folder wrote down of where its time went.
 
     Stages that were one program are measured `apart`, if it has no environment, network or
-    algorithm of your own. `trace` is a file for its newest events, which Perfetto and Chrome show.
+    algorithm of your own. `trace` is a file for its newest events, which Perfetto and Chrome show;
+    one that is there stays, but for `overwrite`.
 
     >>> print(rondel.profile("runs/a").table())
     """
@@ -52,7 +58,7 @@ def profile(
     checkpoint.refuse_several(folder)
     found = read(folder)
     if trace is not None:
-        _copy(folder / TRACE, Path(trace))
+        _copy(folder / TRACE, Path(trace), overwrite)
     if apart and found.apart is None and any(s.stage in _WHOLE for s in _busy(found)):
         try:
             found = _measured(found, folder)
@@ -77,26 +83,51 @@ def _measured(found: Profile, folder: Path) -> Profile:
     shares = {stage: seconds / total for stage, seconds in spent.items()}
     more = None
     if any(share.stage == "all" for share in _busy(found)):
-        wide = {"lanes": 4 * saved.options["lanes"], "plan": "all", "on": "inline"}
-        fields = {k: v for k, v in saved.options.items() if v is not None} | (saved.config or {})
-        fields = {k: v for k, v in fields.items() if k not in PLACING} | wide
-        wider = prepare(saved.algorithm, saved.env, seed=saved.seed, tuned=False, fields=fields)
-        more = sum(stages_apart(wider.task).values()) / total
+        with suppress(RondelError):  # what is wider may not fit into memory
+            more = sum(stages_apart(wider(saved).task).values()) / total
     step = (spent["gradient"] + spent["update"]) / setup.task.algorithm.memory.draws
-    return replace(found, apart=shares, more_lanes=more, one_step=step)
+    return replace(found, apart=shares, more_rows=more, one_step=step)
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy(source: Path, target: Path, overwrite: bool) -> None:
+    if target.suffix != ".json":
+        raise RondelError(f"{target} can't be a trace: it is JSON, so name a file that ends so.")
+    refuse_to_replace(target, overwrite)
     try:
-        target.write_bytes(source.read_bytes())
+        events = source.read_bytes()
     except OSError as error:
-        raise RondelError(f"{error.filename or target} failed: {error.strerror}.") from error
+        raise RondelError(
+            f"{source} can't be read: {error.strerror}. A run writes it at its end, and at each "
+            "checkpoint."
+        ) from error
+    try:
+        put(target, events)
+    except OSError as error:
+        raise RondelError(
+            f"Writing {target} failed: {error.strerror}. Make space there, make the folder "
+            "writable, or choose another."
+        ) from error
+
+
+def wider(saved: Saved) -> Setup:
+    """The same run with four times the rows in every stage, in this thread.
+
+    Where batches have a size of their own, as those of a replay have, lanes alone would leave the
+    gradient with as many rows as before, or make more gradient steps.
+    """
+    fields = {k: v for k, v in saved.options.items() if v is not None} | (saved.config or {})
+    fields = {k: v for k, v in fields.items() if k not in PLACING}
+    grown = {name: _WIDER * fields[name] for name in ("lanes", "batch") if name in fields}
+    fewer = {name: fields[name] / _WIDER for name in ("updates_per_step",) if name in fields}
+    fields |= grown | fewer | {"plan": "all", "on": "inline"}
+    return prepare(saved.algorithm, saved.env, seed=saved.seed, tuned=False, fields=fields)
 
 
 _WHOLE = ("actor", "learner", "all")  # stages that are one program
 _log = logging.getLogger("rondel")
 _CUT = parse("actor | memory | gradient | update")
 _LABELLED = parse("actor | memory | label | gradient | update")
+_WIDER = 4  # times the rows
 _ROUNDS = 5  # that are timed, after one that compiles
 _SECONDS = 20.0  # that they may take
 

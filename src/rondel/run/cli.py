@@ -6,9 +6,11 @@ import dataclasses
 import json
 import os
 import sys
+import textwrap
 import traceback
 from collections.abc import Iterable
 from contextlib import suppress
+from pathlib import Path
 from typing import Annotated, Any, Literal, TextIO, TypeAlias
 
 import tyro
@@ -130,6 +132,7 @@ class Profile:
     path: tyro.conf.Positional[str]  # the folder of a run
     apart: bool = True  # run it for some rounds more, to time stages that are one program
     trace: str | None = None  # a file for its newest events, which Perfetto and Chrome show
+    overwrite: bool = False  # a trace that is there already
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,9 +140,10 @@ class Plot:
     """Learning curves of runs in one picture; runs that differ by their seed are one line."""
 
     paths: tyro.conf.Positional[tuple[str, ...]]  # folders of runs, or folders that hold some
-    out: str = "curves.png"  # the picture's file
+    out: str = "curves.png"  # the picture's file, a .png; an earlier curves.png is replaced
     against: Literal["steps", "seconds", "both"] = "both"  # what is across
     iqm: bool = False  # the interquartile mean of the seeds, not the mean
+    overwrite: bool = False  # a file that is there already
 
 
 @dataclasses.dataclass(frozen=True)
@@ -297,13 +301,22 @@ def _watch(argv: list[str]) -> None:
 
 def _profile(argv: list[str]) -> None:
     request = _parse(Profile, argv, "profile")
-    found = rondel.profile(request.path, apart=request.apart, trace=request.trace)
-    _print([found.table(), "", diagnosis.diagnose(found).text])
+    found = rondel.profile(
+        request.path, apart=request.apart, trace=request.trace, overwrite=request.overwrite
+    )
+    text = diagnosis.diagnose(found, Path(request.path)).text
+    _print([found.table(), "", *textwrap.wrap(text, 80, break_on_hyphens=False)])
 
 
 def _plot(argv: list[str]) -> None:
     request = _parse(Plot, argv, "plot")
-    path = rondel.plot(request.paths, request.out, against=request.against, iqm=request.iqm)
+    path = rondel.plot(
+        request.paths,
+        request.out,
+        against=request.against,
+        iqm=request.iqm,
+        overwrite=request.overwrite,
+    )
     _print([str(path)])
 
 

@@ -1,7 +1,7 @@
 """Runs side by side: those that differ by their seed alone are one group, with an interval.
 
 After Agarwal et al., Deep Reinforcement Learning at the Edge of the Statistical Precipice,
-arXiv 2108.13264: intervals come from a bootstrap over seeds, and the middle can be the
+arXiv 2108.13264: there are intervals over seeds (`interval`), and the middle can be the
 interquartile mean, which a single lucky or unlucky seed moves less than the mean.
 """
 
@@ -20,9 +20,12 @@ import numpy as np
 from rondel.envs import bare_id
 from rondel.errors import RondelError
 from rondel.run import record
+from rondel.run.interval import FEWEST_IQM, interval
 
-_FEWEST = 3  # seeds of each group that a winner needs
-_RESAMPLES = 2_000
+# seeds of each group that a winner needs: of fewer, all may by chance be of one kind where some
+# learn and some don't, and then no interval covers the middle of both kinds
+_FEWEST, _FEWEST_IQM = 5, 10
+_SHARED = "\\*"  # beside speeds of runs that had a part of the machine only
 _METRICS = "metrics.jsonl"
 _LARGEST = 1 << 20  # bytes of a config.json: none of ours is near it
 # what of a run's options makes another kind of run of it; the others say on whose machines it ran
@@ -41,6 +44,7 @@ class Curve(NamedTuple):
     steps: np.ndarray  # [n], growing
     seconds: np.ndarray  # [n], since its first report: what is compiled once is not learning
     returns: np.ndarray  # [n]
+    beside: int  # seeds that trained at the same time on the same machine, itself among them
 
     @property
     def task(self) -> str:
@@ -73,7 +77,7 @@ class Group(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A group's line in a table: the middle of its seeds, and where it lies in 95 of 100 draws."""
+    """A group's line in a table: the middle of its seeds, and in 95 of 100 cases that of all."""
 
     label: str
     seeds: int
@@ -81,6 +85,7 @@ class Row(NamedTuple):
     low: float
     high: float
     speed: float
+    beside: int  # seeds that trained at the same time on the same machine, itself among them
 
 
 @dataclass(frozen=True)
@@ -98,7 +103,8 @@ class Comparison:
         for group in groups:
             middle, low, high = (float(x[0]) for x in interval(group.at(place), self.iqm))
             speed = float(np.median([curve.speed for curve in group.curves]))
-            rows.append(Row(group.label, len(group.curves), middle, low, high, speed))
+            beside = max(curve.beside for curve in group.curves)
+            rows.append(Row(group.label, len(group.curves), middle, low, high, speed, beside))
         return sorted(rows, key=lambda row: -row.middle)
 
     def verdict(self, task: str) -> str:
@@ -106,13 +112,14 @@ class Comparison:
         best, *others = self.rows(task)
         if not others:
             return "There is nothing to compare it with."
-        if few := [row.label for row in (best, *others) if row.seeds < _FEWEST]:
+        fewest = _FEWEST_IQM if self.iqm else _FEWEST
+        if few := [_quoted(row.label) for row in (best, *others) if row.seeds < fewest]:
             return (
-                f"Too few seeds to name a winner: {_FEWEST} or more each would do, and "
+                f"Too few seeds to name a winner: {fewest} or more each would do, and "
                 f"{', '.join(few)} {'has' if len(few) == 1 else 'have'} fewer."
             )
         if best.low > max(row.high for row in others):
-            return f"**{best.label}** is ahead: its interval lies above all others."
+            return f"**{_quoted(best.label)}** is ahead: its interval lies above all others."
         return "No winner: the intervals overlap."
 
     def __str__(self) -> str:
@@ -120,19 +127,35 @@ class Comparison:
 
     def _table(self, task: str) -> str:
         steps = min(group.reached("steps") for group in self.tasks[task])
-        kind = "interquartile mean" if self.iqm else "mean"
         lines = [
-            f"{task}, {kind} over seeds of the return after {steps:,.0f} steps:",
+            f"{task}, {self.middle(task)} over seeds of the return after {steps:,.0f} steps:",
             "",
             "| run | seeds | return | 95 % interval | steps/s |",
             "|---|---|---|---|---|",
         ]
-        for row in self.rows(task):
+        rows = self.rows(task)
+        for row in rows:
             known = f"{_short(row.low)} to {_short(row.high)}" if row.seeds > 1 else "one seed"
             speed = _short(row.speed) if row.speed == row.speed else ""
-            label = row.label.replace("|", "\\|")
+            speed += _SHARED if speed and row.beside > 1 else ""
+            label = _quoted(row.label).replace("|", "\\|")
             lines.append(f"| {label} | {row.seeds} | {_short(row.middle)} | {known} | {speed} |")
+        if most := max((row.beside for row in rows if row.beside > 1), default=0):
+            shared = f"with up to {most} seeds at a time on one machine"
+            lines += ["", f"{_SHARED} {shared}: no single run's speed."]
         return "\n".join([*lines, "", self.verdict(task)])
+
+    def middle(self, task: str) -> str:
+        """What the middle of the seeds is called."""
+        if not self.iqm:
+            return "mean"
+        few = any(len(group.curves) < FEWEST_IQM for group in self.tasks[task])
+        return "interquartile mean" + (f" (of fewer than {FEWEST_IQM} the mean)" if few else "")
+
+
+def _quoted(label: str) -> str:
+    """A label whose stars are stars in Markdown too, and whose commas are its own in a list."""
+    return f"`{label}`" if set(label) & set("*_|,") else label
 
 
 def _short(number: float) -> str:
@@ -193,25 +216,6 @@ def _said(name: str, value: Any) -> str:
     return str(value) if name in ("env", "plan") else f"{words} {value}"
 
 
-def interval(returns: np.ndarray, iqm: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """[places, seeds] -> middle, low, high [places]: 95 % of a bootstrap over seeds."""
-    middle = interquartile_mean if iqm else _mean
-    seeds = returns.shape[-1]
-    draws = np.random.default_rng(0).integers(seeds, size=(_RESAMPLES, seeds))
-    low, high = np.percentile(middle(returns[:, draws]), [2.5, 97.5], axis=-1)
-    return middle(returns), low, high
-
-
-def interquartile_mean(values: np.ndarray) -> np.ndarray:
-    """The mean of the middle half: of n, a quarter of n, rounded down, is left out at each end."""
-    n = values.shape[-1]
-    return _mean(np.sort(values, -1)[..., n // 4 : n - n // 4])
-
-
-def _mean(values: np.ndarray) -> np.ndarray:
-    return np.asarray(values.mean(-1))
-
-
 def _curves(paths: Iterable[Path]) -> Iterable[Curve]:
     """The run that each path holds, or all runs and seeds of runs in the folders below it."""
     for path in paths:
@@ -243,7 +247,9 @@ def _curve(path: Path) -> Curve:
     chosen = {name: options.get(name) for name in _OPTIONS}
     named = {name: about[name] for name in ("algorithm", "env")}
     facts = named | chosen | config | named  # whatever a stranger's config calls so
-    return Curve(path, about["seed"], facts, steps, seconds, returns)
+    beside = about.get("at_a_time")
+    beside = beside if isinstance(beside, int) and beside > 0 else 1
+    return Curve(path, about["seed"], facts, steps, seconds, returns, beside)
 
 
 def _about(path: Path) -> dict[str, Any]:

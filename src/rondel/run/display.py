@@ -160,12 +160,15 @@ class Lines:
                 self._print(part)
 
     def _show(self, progress: Progress) -> None:
-        self._print(_line(progress) if progress.seed is None else _seed_line(progress))
+        parts = _parts(progress) if progress.seed is None else [_seed_line(progress)]
+        for line in _filled(parts):
+            self._print(line)
         self._shown[progress.seed] = progress.seconds
         del self._waiting[progress.seed]
         seen = progress.load if progress.seed is None else None
         if seen and (seen.bound != self._bound or progress.seconds - self._said >= _MINUTE):
-            self._print(load.said(seen))
+            for line in _filled(load.said(seen)):
+                self._print(line)
             self._bound, self._said = seen.bound, progress.seconds
 
     def _print(self, text: str) -> None:
@@ -247,7 +250,20 @@ class Panel:
         self._shown, self._waiting = progress.seconds, None
 
 
-def _line(progress: Progress) -> str:
+def _filled(parts: list[str]) -> list[str]:
+    """Parts with commas between them in lines of 80 columns; all but the first are indented."""
+    lines = [""]
+    for i, part in enumerate(parts):
+        text = part if i == len(parts) - 1 else f"{part},"
+        if lines[-1] and len(lines[-1]) + 1 + len(text) > 80:
+            lines.append(f"  {text}")
+        else:
+            lines[-1] += f" {text}" if lines[-1] else text
+    return lines
+
+
+def _parts(progress: Progress) -> list[str]:
+    """How far it is, with what was learned of it."""
     parts = [
         f"{progress.steps:,} of {progress.total_steps:,} steps ({progress.part:.0%})",
         f"{number(progress.steps_per_second or None)} steps/s",
@@ -260,7 +276,7 @@ def _line(progress: Progress) -> str:
     parts += [f"{name} {number(value)}" for name, value in progress.metrics.items()]
     if progress.left:
         parts.append(f"{duration(progress.left)} left")
-    return ", ".join(parts)
+    return parts
 
 
 def _seed_line(progress: Progress) -> str:

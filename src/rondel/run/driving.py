@@ -16,8 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from rondel.execution.meter import CALLBACK, OUTPUT
 from rondel.execution.round import Report
-from rondel.run import curve, diagnosis, folder, machine, outputs, profile, summary
+from rondel.run import curve, diagnosis, folder, kept, machine, outputs, profile, summary
 from rondel.run.clock import Clock
 from rondel.run.cost import Cost, cost_of
 from rondel.run.display import Display, Progress
@@ -70,7 +71,7 @@ class Log:
         self.found = found  # the newest checkpoint
         self.seen: profile.Profile | None = None
         meta = folder.describe(run.setup, run.limits.steps, run.limits.until_return, run.machine)
-        folder.write_config(self.path, meta)
+        folder.write_config(self.path, meta | {"at_a_time": run.at_a_time})
         metrics = self.path / "metrics.jsonl"
         self._recorder = Recorder(metrics, run.steps if found else None)
         rows = read(metrics)
@@ -103,8 +104,8 @@ class Log:
         if self.found is None or run.ring.round != self._saved:
             self._recorder.sync()
             if run.ring.round > self._first:
-                self.seen, events = profile.taken(run.ring, run.setup.env_id, run.setup.options.on)
-                profile.write(self.path, self.seen, events)
+                self.seen, events = profile.taken(run.ring, run.about)
+                kept.write(self.path, self.seen, events)
             self.found, self._saved = run.save(), run.ring.round
         return self.found
 
@@ -164,7 +165,7 @@ def drive(
                 book.finish()
                 ending = summary.ending(run, where)
                 if seen := book.seen:
-                    ending += f"\n{seen.table()}\n{diagnosis.diagnose(seen).text}"
+                    ending += f"\n{seen.table()}\n{diagnosis.diagnose(seen, book.path).text}"
         except KeyboardInterrupt:
             if ending == failed:  # a second Ctrl-C, which does not wait
                 ending = f"Stopped at once, without saving; its folder is {run.path}."
@@ -179,16 +180,20 @@ def _rounds(
 ) -> bool:
     """All rounds up to the limits, shown and written down; True if Ctrl-C ended them."""
     last, run = time.monotonic(), log.run
+    meter = run.ring.meter
     with interrupts() if stop is None else nullcontext(stop) as interrupted:
         for report in run.rounds(at_a_time=1 if callbacks else None):
             display.update(log.take(report))
+            meter.mark("driver", OUTPUT)
             answers = [callback(run, report) for callback in callbacks]
             if report.round + 1 < run.ring.round:
                 continue  # saved now, the run would go on behind rows that are not written yet
             if any(answers) or interrupted.is_set():
                 break
             if time.monotonic() - last > CHECKPOINT_SECONDS:
+                meter.mark("driver", CALLBACK)
                 log.save()
+                meter.mark("driver", OUTPUT)
                 last = time.monotonic()
         return interrupted.is_set()
 

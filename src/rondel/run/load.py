@@ -47,12 +47,13 @@ class Load(NamedTuple):
     room: int  # bytes that the machine has left
 
 
-def said(load: Load) -> str:
-    """One line for a log."""
-    parts = [f"bound by {load.bound}, {load.part:.0%} of the time of {load.whose}"]
-    parts.append("busy: " + ", ".join(f"{p.title} {p.busy:.0%}" for p in load.pieces))
-    parts.append(f"memory: {_memory(load)}")
-    return "; ".join(parts)
+def said(load: Load) -> list[str]:
+    """What a log says of it, in parts between which a line may end."""
+    turn = "each round" if not load.lag and not load.free else f"the time of {load.whose}"
+    busy = [f"{p.title} {p.busy:.0%}" for p in load.pieces]
+    bound = f"bound by {load.bound} ({load.part:.0%} of {turn})"
+    held = _held(load) or ["unknown"]
+    return [bound, f"busy: {busy[0]}", *busy[1:], f"memory: {held[0]}", *held[1:]]
 
 
 def drawn(load: Load, lag: float | None, width: int, brief: bool = False) -> list[Text]:
@@ -68,7 +69,7 @@ def drawn(load: Load, lag: float | None, width: int, brief: bool = False) -> lis
         slowest = piece.name == load.whose
         line = Text.assemble(
             (f"{corner} ", "dim"),
-            (f"{set_cell_size(piece.title, name)} ", "bold" if slowest else ""),
+            (f"{_named(piece, name)} ", "bold" if slowest else ""),
             bar(piece.busy, _BAR, "yellow" if slowest else "cyan"),
             (f" {piece.busy:4.0%} "),
             (_parts(piece, rest), "dim"),
@@ -79,6 +80,14 @@ def drawn(load: Load, lag: float | None, width: int, brief: bool = False) -> lis
     if load.lag or load.free:
         lines += labelled("lag", _lag(load, lag), width)
     return lines + labelled("memory", _memory(load), width)
+
+
+def _named(piece: PieceLoad, columns: int) -> str:
+    """A name in so many columns: what is too long for it is left out before the copies are."""
+    if len(piece.title) <= columns:
+        return set_cell_size(piece.title, columns)
+    copies = piece.title.removeprefix(piece.name)
+    return f"{piece.name[: columns - len(copies) - 1]}…{copies}"
 
 
 def bar(part: float, width: int, style: str) -> Text:
@@ -114,10 +123,14 @@ def _lag(load: Load, lag: float | None) -> str:
 
 
 def _memory(load: Load) -> str:
+    return ", ".join(_held(load)) or "unknown"
+
+
+def _held(load: Load) -> list[str]:
+    """Bytes by whose they are, then what is left."""
     held = [("driver", 1, load.driver)] + [(p.name, p.copies, p.memory) for p in load.pieces]
     said = [f"{n} {_size(b)}" if c == 1 else f"{n} {c} x {_size(b // c)}" for n, c, b in held if b]
-    said += [f"{_size(load.room)}\N{NO-BREAK SPACE}left"] if load.room else []
-    return ", ".join(said) or "unknown"
+    return said + ([f"{_size(load.room)}\N{NO-BREAK SPACE}left"] if load.room else [])
 
 
 def _size(count: int) -> str:

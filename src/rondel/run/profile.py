@@ -1,27 +1,20 @@
 """Where the time of a run goes.
 
-Every copy of a piece marks what it has done (`execution.meter`); here the copies of a piece are put
-together, as shares of the time since all was compiled. `diagnosis` reads them.
+Every copy of a piece marks what it has done (`execution.meter`), and so does the driver; here they
+are put together, as shares of the time since all was compiled. `diagnosis` reads them.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
-from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple
 
-from rondel.errors import RondelError
-from rondel.execution.meter import STARTING, WAITING, Glance, Told
+from rondel.execution.meter import SIMULATOR, STARTING, WAITING, Glance, Spent, Told, since
 from rondel.execution.ring import Ring
-from rondel.run.fields import fits
-from rondel.run.files import put
 from rondel.run.summary import size
 
-FILE, TRACE = "profile.json", "trace.json"
 _LITTLE = 0.005  # shares below are not shown
 IN_TURN = "all, in turn"  # the name of pieces that share a thread
 
@@ -41,25 +34,53 @@ class Share(NamedTuple):
         return self.kind in WAITING
 
 
+class Own(NamedTuple):
+    """What one copy did."""
+
+    name: str
+    shares: tuple[Share, ...]
+    computed: float | None  # the part of its time in which its thread was on a core, if known
+
+    @property
+    def busy(self) -> float:
+        return _busy(self.shares)
+
+
 class Piece(NamedTuple):
     """The copies of a piece of the plan, or all pieces where they share a thread."""
 
     name: str
     copies: int
-    shares: tuple[Share, ...]
+    shares: tuple[Share, ...]  # of all copies together
+    each: tuple[Own, ...]
+
+    @property
+    def title(self) -> str:
+        return self.name if self.copies == 1 else f"{self.name} x {self.copies}"
 
     @property
     def busy(self) -> float:
         """The part of its time in which it does not wait for others."""
-        return sum(share.part for share in self.shares if not share.waits)
+        return _busy(self.shares)
+
+    @property
+    def busiest(self) -> Own:
+        """The copy that the others wait for, if they do."""
+        alone = Own(self.name, self.shares, None)
+        return max(self.each, key=lambda own: own.busy, default=alone)
+
+    @property
+    def sleeps(self) -> bool:
+        """Are its simulators off their core for most of their time?"""
+        known = [own.computed for own in self.each if own.computed is not None]
+        return bool(known) and sum(known) / len(known) < self.part(SIMULATOR) / 2
 
     def part(self, kind: str) -> float:
         return sum(share.part for share in self.shares if share.kind == kind)
 
 
-@dataclass(frozen=True)
-class Profile:
-    """Where a run's time went."""
+class About(NamedTuple):
+    """What a run is, as far as it matters to what bounds it and what would help."""
 
     plan: str
     on: str | None
@@ -67,66 +88,104 @@ class Profile:
     lanes: int
     lag: int
     free: bool
-    most_lag: int | None  # that its algorithm tolerates; None: any
+    traced: bool  # is its environment a part of the program?
+    fused: bool  # is all of it one program?
+    cores: int  # that it can have
+    draws: int  # gradient steps of a round
+    batched: bool  # do its batches have a size of their own, which lanes don't change?
+    remedies: dict[str, str]  # flags that this run would take, by what they do: see `remedies`
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Where a run's time went."""
+
+    about: About
     seconds: float  # since all was compiled
     starting: float  # seconds before that
+    rounds: int  # since then
     pieces: tuple[Piece, ...]
+    driver: Piece | None = None  # where it is not in the same thread as the pieces
     apart: dict[str, float] | None = None  # shares of stages in one program, measured apart
-    more_lanes: float | None = None  # how many times as long a round of four times the lanes takes
+    more_rows: float | None = None  # times as long that a round of four times the rows takes
     one_step: float | None = None  # seconds of a gradient and its update, measured apart
 
     def table(self) -> str:
-        """Shares by piece, stage and kind: 76 columns at the most."""
-        lines = [f"{'piece':20}{'stage':10}{'what':18}{'share':>6}{'times':>11}{'bytes':>11}"]
-        for piece in self.pieces:
-            name = piece.name if piece.copies == 1 else f"{piece.name} x {piece.copies}"
-            for share in sorted(piece.shares, key=lambda share: -share.part):
-                if share.part < _LITTLE:
-                    continue
+        """Shares by piece, stage and kind, and how they differ among copies: 80 columns at most."""
+        head = f"{'piece, stage':14}{'what':19}{'share':>6}{'of copies':>15}{'times':>12}"
+        lines = [f"{head}{'bytes':>12}"]
+        for piece in (*self.pieces, *([self.driver] if self.driver else [])):
+            rows = [share for share in piece.shares if share.part >= _LITTLE]
+            lines += [piece.title] if rows else []
+            for share in sorted(rows, key=lambda share: -share.part):
                 what = f"waits for {share.kind}" if share.waits else share.kind
                 moved = size(share.bytes) if share.bytes else ""
-                lines.append(
-                    f"{name[:19]:20}{share.stage:10}{what:18}{share.part:6.1%}"
-                    f"{share.times:11,}{moved:>11}"
-                )
-                name = ""
+                line = f"  {share.stage:12}{what:19}{share.part:6.1%}{_spread(piece, share):>15}"
+                lines.append(f"{line}{share.times:12,}{moved:>12}".rstrip())
         if self.apart:
             told = ", ".join(f"{stage} {part:.0%}" for stage, part in self.apart.items())
             lines.append(f"measured apart: {told}")
         return "\n".join(lines)
 
 
-def taken(ring: Ring, env: str, on: str | None) -> tuple[Profile, list[dict[str, Any]]]:
+def _busy(shares: Iterable[Share]) -> float:
+    return sum(share.part for share in shares if not share.waits)
+
+
+def _spread(piece: Piece, share: Share) -> str:
+    """The least and the most that a copy has of it."""
+    if len(piece.each) < 2:
+        return ""
+    parts = [
+        sum(other.part for other in own.shares if other[:2] == share[:2]) for own in piece.each
+    ]
+    return f"{min(parts):.0%} to {max(parts):.0%}"
+
+
+def taken(ring: Ring, about: About) -> tuple[Profile, list[dict[str, Any]]]:
     """The profile of a run so far, and the newest events of all copies for a trace."""
-    every = ring.metered()
-    shared = len(ring.plan.pieces) > 1 and on == "inline"
+    every, driver = ring.metered(), ring.meter.told()
+    shared = len(ring.plan.pieces) > 1 and ring.here
     rows: dict[str, tuple[str, Told]] = {}
-    for name, one in chain(*every):
+    for name, one in chain(*every, [("driver", driver)]):
         rows.setdefault(one.who, (IN_TURN if shared else name, one))
     events = [traced(name, i, one) for i, (name, one) in enumerate(rows.values())]
-    told = [[one for _, one in piece] for piece in every]
-    return put_together(ring, env, on, told), list(chain(*events))
+    base = ring.base.told if ring.base and ring.round > ring.base.round else {}
+    first = ring.base.round if base and ring.base else 0
+    told = [[_since(one, base.get(one.who)) for _, one in piece] for piece in every]
+    seen = put_together(ring, about, told, _since(driver, base.get(driver.who)))
+    before = max((one.seconds for one in base.values()), default=seen.starting)
+    return replace(seen, starting=before, rounds=ring.round - first), list(chain(*events))
+
+
+def _since(told: Told, before: Told | None) -> Told:
+    """What a copy did since then; one that has begun since has done all of it."""
+    if before is None:
+        return told
+    seconds, computed = told.seconds - before.seconds, told.computed - before.computed
+    spent = since(told.spent, before.spent)
+    return replace(told, seconds=seconds, spent=spent, computed=computed)
 
 
 def put_together(
-    ring: Ring, env: str, on: str | None, told: Sequence[Sequence[Told | Glance]]
+    ring: Ring, about: About, told: Sequence[Sequence[Told | Glance]], driver: Told | Glance
 ) -> Profile:
     """The profile of what the copies of each piece say; those who share a thread say the same."""
-    plan, task = ring.plan, ring.task
-    shared = len(plan.pieces) > 1 and on == "inline"
+    shared = len(ring.plan.pieces) > 1 and ring.here
     pieces: list[Piece] = []
     starting = seconds = 0.0
     seen: set[str] = set()
-    for piece, every in zip(plan.pieces, told, strict=True):
+    for piece, every in zip(ring.plan.pieces, told, strict=True):
         new = {one.who: one for one in every if one.who not in seen}
         seen.update(new)
         if new:
-            pieces.append(_piece(IN_TURN if shared else piece.name, list(new.values())))
+            name = IN_TURN if shared else piece.name
+            pieces.append(_piece(name, list(new.values()), about.on))
         for one in new.values():
             first = sum(spent.seconds for spent in one.spent if spent.kind == STARTING)
             starting, seconds = max(starting, first), max(seconds, one.seconds - first)
-    where = (str(plan), on, env, task.lanes, plan.lag, plan.free, task.algorithm.max_lag)
-    return Profile(*where, seconds, starting, tuple(pieces))
+    own = None if driver.who in seen else _piece("driver", [driver], about.on)
+    return Profile(about, seconds, starting, 0, tuple(pieces), own)
 
 
 def traced(name: str, number: int, told: Told) -> list[dict[str, Any]]:
@@ -142,60 +201,34 @@ def traced(name: str, number: int, told: Told) -> list[dict[str, Any]]:
     return events
 
 
-def _piece(name: str, told: Sequence[Told | Glance]) -> Piece:
-    copies = len(told)
+def _piece(name: str, told: Sequence[Told | Glance], on: str | None) -> Piece:
+    each = []
+    for i, one in enumerate(told):
+        own = name if len(told) == 1 else f"{name} {i + 1} of {len(told)}"
+        if shares := _shares(one.spent, 1):  # some have said nothing of late
+            each.append(Own(own, shares, _computed(one, on)))
+    together = _shares(list(chain(*(one.spent for one in told))), len(told))
+    return Piece(name, len(told), together, tuple(each))
+
+
+def _computed(one: Told | Glance, on: str | None) -> float | None:
+    """The part of its time on a core. On Ray an environment's steps are in other threads."""
+    if isinstance(one, Glance) or on == "ray" or not one.seconds:
+        return None
+    return min(1.0, one.computed / one.seconds)
+
+
+def _shares(spent: Sequence[Spent], copies: int) -> tuple[Share, ...]:
+    """The shares of so many copies together, without what is done but once."""
     sums: dict[tuple[str, str], list[Any]] = {}
-    for one in told:
-        for spent in one.spent:
-            if spent.kind != STARTING:
-                mine = sums.setdefault((spent.stage, spent.kind), [0.0, 0, 0])
-                mine[0] += spent.seconds
-                mine[1] += spent.times
-                mine[2] += spent.bytes
+    for one in spent:
+        if one.kind != STARTING:
+            mine = sums.setdefault((one.stage, one.kind), [0.0, 0, 0])
+            mine[0] += one.seconds
+            mine[1] += one.times
+            mine[2] += one.bytes
     total = sum(seconds for seconds, _, _ in sums.values()) or 1.0
-    shares = [
+    return tuple(
         Share(stage, kind, seconds / total, seconds / copies, times, moved)
         for (stage, kind), (seconds, times, moved) in sums.items()
-    ]
-    return Piece(name, copies, tuple(shares))
-
-
-def write(folder: Path, profile: Profile, events: list[dict[str, Any]] | None = None) -> None:
-    """Beside the run's other files. It is for people: a disk that is full does not end a run."""
-    files = {FILE: json.dumps(asdict(profile), indent=1)}
-    if events is not None:
-        files[TRACE] = json.dumps({"traceEvents": events})
-    for name, text in files.items():
-        with suppress(OSError):
-            put(folder / name, text + "\n")
-
-
-def read(folder: Path) -> Profile:
-    """What `write` wrote; anyone may have written it."""
-    path = folder / FILE
-    try:
-        about = json.loads(path.read_text())
-        pieces = tuple(
-            Piece(name, copies, tuple(_typed(Share, Share(*share)) for share in shares))
-            for name, copies, shares in about.pop("pieces")
-        )
-        about = Profile(**about, pieces=tuple(_typed(Piece, piece) for piece in pieces))
-        return _typed(Profile, about)
-    except OSError as error:
-        raise RondelError(
-            f"{path} can't be read: {error.strerror}. A run writes it at its end, and at each "
-            "checkpoint."
-        ) from error
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise RondelError(f"{path} is no profile of a run of Rondel.") from None
-
-
-def _typed(kind: Any, record: Any) -> Any:
-    """The record, if its fields are of the types that they should be."""
-    for name, hint in get_type_hints(kind).items():
-        value = getattr(record, name)
-        if not fits(value, hint) or (name in ("pieces", "apart") and value in ((), {})):
-            raise ValueError(name)
-        if isinstance(value, dict) and not all(fits(x, float) for x in value.values()):
-            raise ValueError(name)
-    return record
+    )

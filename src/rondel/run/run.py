@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,10 +18,11 @@ from rondel.execution.backend import Backend
 from rondel.execution.loop import Limits, rounds
 from rondel.execution.ring import Ring
 from rondel.execution.round import Report
-from rondel.run import checkpoint, profile
+from rondel.run import checkpoint, remedies
 from rondel.run.evaluation import Evaluation, run_episodes
 from rondel.run.folder import describe
 from rondel.run.policy import Policy
+from rondel.run.profile import About, Profile, taken
 from rondel.run.saved import read
 from rondel.run.setup import Setup, backend_for
 from rondel.types import Tree
@@ -41,6 +43,7 @@ class Run:
         self.ring = Ring(setup.task, setup.plan, backend or backend_for(setup))
         self._asked = itertools.count()
         self.eval_episodes = 100  # that it plays at its end
+        self.at_a_time = 1  # seeds that train beside each other and share the machine, with it
         self.notes: list[str] = []  # what its user should know, such as of a loaded checkpoint
         self.result: dict[str, Any] = {}  # what `train` says at the end
 
@@ -84,9 +87,14 @@ class Run:
         seed = task.seed if seed is None else seed
         return run_episodes(task.algorithm, task.env, self.ring.acting(), episodes, seed)
 
-    def profile(self) -> profile.Profile:
+    def profile(self) -> Profile:
         """Where its time went so far. What ran elsewhere must not have ended yet."""
-        return profile.taken(self.ring, self.setup.env_id, self.setup.options.on)[0]
+        return taken(self.ring, self.about)[0]
+
+    @cached_property
+    def about(self) -> About:
+        """What matters of it to what bounds it, and what it could do about that."""
+        return remedies.about(self.setup, self.ring.fused)
 
     def save(self, folder: Path | None = None) -> Path:
         """Write a checkpoint into the run's folder, or into another."""

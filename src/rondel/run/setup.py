@@ -131,7 +131,7 @@ def prepare(
         options = dataclasses.replace(options, on="inline")
     if options.on != "ray":  # whose copies may be on several machines
         _check_size(task)
-    _check_plan(task, plan, options, name)
+    check_plan(task, plan, options, name)
     told = {k: v for k, v in chosen.items() if k not in fields}
     return Setup(name, config, options, told, task, plan)
 
@@ -174,7 +174,7 @@ def _check_size(task: Task) -> None:
     refuse_too_much(bytes_of(learner), "The learner", "a smaller network")
 
 
-def _check_plan(task: Task, plan: Plan, options: Options, name: str) -> None:
+def check_plan(task: Task, plan: Plan, options: Options, name: str) -> None:
     """Refuse a plan that this run can't follow."""
     if plan.free and options.scale_rewards:
         raise RondelError(

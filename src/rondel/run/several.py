@@ -19,13 +19,14 @@ import numpy as np
 
 from rondel.execution import vector
 from rondel.execution.loop import Limits, NotFinite, met, next_pace, stop_if_not_finite
+from rondel.execution.meter import CALLBACK, OUTPUT
 from rondel.execution.round import Report
 from rondel.plan.pointing import counted
 from rondel.run import driving, folder, machine, summary
-from rondel.run.compare import interval
 from rondel.run.cost import Cost
 from rondel.run.display import Display, Progress, Silent
 from rondel.run.driving import Callback, Log, drive, go_on, interrupts
+from rondel.run.interval import interval
 from rondel.run.run import Run
 from rondel.run.setup import Setup
 
@@ -144,6 +145,8 @@ def _together(
     with ExitStack() as stack:
         stack.callback(rings.close)
         runs = [stack.enter_context(job.run(rings.backend(i))) for i, job in enumerate(jobs)]
+        for run in runs:
+            run.at_a_time = len(runs)
         display.begin(summary.rows(runs[0], *room) if room else [], "side by side in one program")
         logs = [
             stack.enter_context(Log(run, began, log, partial(display.note, job.seed), job.found))
@@ -173,6 +176,8 @@ def _rounds(
         while going and not interrupted.is_set():
             started = time.monotonic()
             told = rings.advance(each, going, limits, n)
+            for i in going:
+                each[i].settle()
             most = rings.vector.capacity
             n = 1 if callbacks else next_pace(n, time.monotonic() - started, most)
             for i in list(going):
@@ -186,6 +191,7 @@ def _rounds(
                     rings.end(i)
                     if i not in lost:
                         logs[i].save()
+            rings.meter.mark("driver", CALLBACK if callbacks else OUTPUT)
             if time.monotonic() - last > driving.CHECKPOINT_SECONDS:
                 for i in going:
                     logs[i].save()
@@ -230,8 +236,9 @@ def _apart(
             raise _Stopped
         try:
             shown = _OneSeed(display, job.seed, how)
-            began = time.monotonic()
-            return drive(job.run(), room, wrapped, shown, began, log, job.found, stop)
+            began, run = time.monotonic(), job.run()
+            run.at_a_time = width
+            return drive(run, room, wrapped, shown, began, log, job.found, stop)
         except NotFinite as error:
             lost[job.seed] = error
             return None
@@ -341,7 +348,8 @@ def _result(path: Path, runs: Sequence[Run], seconds: float) -> dict[str, Any]:
     """What `--json` prints: means over seeds with their intervals, then each seed's own."""
     results = [run.result for run in runs]
     told: dict[str, Any] = {name: results[0][name] for name in ("algorithm", "env")}
-    told |= {"seeds": len(runs), "steps": sum(result["steps"] for result in results)}
+    told |= {"seeds": len(runs), "at_a_time": max(run.at_a_time for run in runs)}
+    told |= {"steps": sum(result["steps"] for result in results)}
     for name in ("return_mean", "eval_return"):
         known = [result[name] for result in results if result[name] is not None]
         told |= dict.fromkeys((name, f"{name}_low", f"{name}_high"))
@@ -367,7 +375,8 @@ def _ending(done: Runs) -> str:
         if result[name] is not None:
             low, high = result[f"{name}_low"], result[f"{name}_high"]
             mean = f"{word}, mean over seeds: {result[name]:.1f}"
-            lines.append(f"{mean}, 95 % interval {low:.1f} to {high:.1f}")
+            known = f", 95 % interval {low:.1f} to {high:.1f}" if len(done) > 1 else ""
+            lines.append(mean + known)
     lines.append(f"Done: {counted(len(done), 'seed')} in {result['seconds']:.1f} s")
     lines.append(f"Each is a run in {done.path}")
     return "\n".join(lines)

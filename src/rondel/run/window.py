@@ -7,8 +7,9 @@ costs some microseconds, and asks nobody.
 from __future__ import annotations
 
 import time
+from itertools import chain
 
-from rondel.execution.meter import Glance, Spent, resident
+from rondel.execution.meter import Glance, resident, since
 from rondel.run import machine
 from rondel.run.diagnosis import costs_of, diagnose
 from rondel.run.load import Load, PieceLoad
@@ -35,16 +36,18 @@ class Window:
             return self._load
         self._due = now + _FIRST
         ring, setup = self._run.ring, self._run.setup
-        glances = ring.glances()
+        glances, driver = ring.glances(), ring.meter.glance()
         new = [[_less(said, self._since.get(said.who)) for said in piece] for piece in glances]
-        seen = put_together(ring, setup.env_id, setup.options.on, new)
+        lately = _less(driver, self._since.get(driver.who))
+        seen = put_together(ring, self._run.about, new, lately)
         if not seen.pieces or not all(piece.shares for piece in seen.pieces):
             return self._load  # some have done nothing yet, or nothing but start
-        first, self._since = not self._since, {said.who: said for p in glances for said in p}
+        first = not self._since
+        self._since = {said.who: said for said in chain(*glances, [driver])}
         self._due = now + _SECONDS
         if first:  # what was done until all had started is like nothing that follows
             return None
-        verdict, here = diagnose(seen), resident()
+        verdict, here = diagnose(seen, self._run.path), resident()
         apart = setup.options.on in ("processes", "ray")
         memory = [sum(said.resident for said in piece) if apart else 0 for piece in glances]
         held = dict(zip((piece.name for piece in ring.plan.pieces), memory, strict=True))
@@ -58,14 +61,8 @@ def _less(said: Glance, before: Glance | None) -> Glance:
     """What was spent since then."""
     if before is None:
         return said
-    earlier = {(spent.stage, spent.kind): spent for spent in before.spent}
-    spent = []
-    for one in said.spent:
-        was = earlier.get((one.stage, one.kind), Spent(one.stage, one.kind, 0.0, 0, 0))
-        if one.times > was.times:
-            more = (one.seconds - was.seconds, one.times - was.times, one.bytes - was.bytes)
-            spent.append(Spent(one.stage, one.kind, *more))
-    return said._replace(seconds=said.seconds - before.seconds, spent=tuple(spent))
+    spent = tuple(since(said.spent, before.spent))
+    return said._replace(seconds=said.seconds - before.seconds, spent=spent)
 
 
 def _load(piece: Piece, memory: int) -> PieceLoad:

@@ -26,6 +26,7 @@ class InlineCopy:
 
     def call(self, request: str, *args: Any) -> Any:
         before = "policy" if request == "step" else "driver"  # who asks
+        asks, self.meter.copy = self.meter.copy, self.name
         self.meter.ran(before, f"before {request}", PYTHON)
         try:
             result = ready(getattr(self.fragment, request)(*args))
@@ -35,6 +36,8 @@ class InlineCopy:
             if self.name != "all":
                 error.add_note(f"In {self.name}.")
             raise
+        finally:
+            self.meter.copy = asks
 
     def reset(self, *args: Any) -> Any:
         """An env copy's answer to its policy."""
@@ -63,18 +66,18 @@ class Inline:
     def __init__(self, meshed: bool = True) -> None:
         self._meshed = meshed
         self._copies: list[InlineCopy] = []
-        self._meter = Meter()
+        self.meter = Meter()  # of this thread: the driver's and all copies'
 
     def launch(self, task: Any, plan: Plan) -> list[list[Copy]]:
         if self._meshed and mesh.fits(task, plan):
-            self._copies = [InlineCopy("all", mesh.MeshFragment(task, plan), self._meter)]
+            self._copies = [InlineCopy("all", mesh.MeshFragment(task, plan), self.meter)]
             return [list(self._copies)]
         pieces: list[list[Any]] = []
         for piece, (_, copies, _) in enumerate(plan.pieces):
             pieces.append([])
             for copy in range(copies):
                 make, args = recipe(task, plan, piece, copy)
-                made = InlineCopy(name_of(plan, piece, copy), make(*args), self._meter)
+                made = InlineCopy(name_of(plan, piece, copy), make(*args), self.meter)
                 pieces[-1].append(made)
                 self._copies.append(made)
         if drives(plan):

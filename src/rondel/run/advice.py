@@ -1,0 +1,179 @@
+"""What would help against what bounds a run. Nothing is said that the run would be refused.
+
+A plan says where things run and changes no numbers; lanes, passes and networks change what is
+learned, and whoever is told to change them is told that too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from rondel.envs.quicker import quicker
+from rondel.envs.registry import is_installed
+from rondel.execution.meter import CALLBACK, OUTPUT, PYTHON, ROOM, SIMULATOR, STEPS, TRANSPORT
+from rondel.run.profile import IN_TURN, Piece, Profile
+
+UNEVEN = "uneven copies"
+_HANDOVER = 5e-3  # seconds: what a round costs more once it is cut, about
+_MUCH = 0.3  # of the time
+_LEARNS = "which changes what is learned"
+_REMEDIES = {
+    "policy": f"More lanes in a call (--lanes) or a smaller network cost less a step, {_LEARNS}.",
+    "gradient": f"Fewer passes over what is collected, or a smaller network, cost less, {_LEARNS}.",
+    "label": f"A smaller network costs less, {_LEARNS}.",
+    "memory": "Stacked frames that a Box declares (frames=4) are stored once.",
+    "update": f"The optimiser is what costs: a smaller network, or larger and fewer batches, "
+    f"{_LEARNS}.",
+    "dispatch": "Four times the rows would take hardly longer: the program spends its time on "
+    f"starting operations, not on numbers. More lanes (--lanes) are almost free, {_LEARNS}.",
+    "replay": "Four times the rows would take hardly longer: the program spends its time on "
+    "starting operations, not on numbers. More lanes and larger batches (--lanes, --batch) are "
+    f"almost free, {_LEARNS}.",
+    PYTHON: f"More lanes in a copy (--lanes) make fewer calls of the same work, {_LEARNS}.",
+    CALLBACK: "It runs in the driver, and nothing else goes on meanwhile: call it in fewer rounds, "
+    "or do less in it.",
+    OUTPUT: "Longer rounds (--rollout) are written down less often, which changes what is learned.",
+    "env": "A cheaper step would help, or an accelerator.",
+}
+
+
+class Bound(NamedTuple):
+    """What bounds a run."""
+
+    name: str
+    part: float
+    piece: Piece  # whose it is
+    lost: float  # the part of the time that cuts cost: handing over, and waiting for each other
+
+
+def advise(profile: Profile, bound: Bound, path: Path | None) -> list[str]:
+    """Sentences on what would help; `path` is the run's folder, if it has one."""
+    if bound.name in ("all", "learner", "actor"):
+        return [*_around(profile, bound), _apart(bound.name, path or "FOLDER")]
+    return [*_around(profile, bound), *_against(profile, bound)]
+
+
+def _apart(name: str, path: Path | str) -> str:
+    """Flops would be known at once, but small programs don't take their time for these."""
+    its = "its stages" if name == "all" else f"the stages of {name}"
+    return f"`rondel profile {path}` runs {its} apart for some seconds, and says which takes most."
+
+
+def _around(profile: Profile, bound: Bound) -> Iterator[str]:
+    """What the plan costs, whatever stage it is."""
+    about = profile.about
+    room = max((piece.part(ROOM) for piece in profile.pieces), default=0.0)
+    if room > 0.1:
+        yield f"Actors wait {room:.0%} of their time for room: the learner is slower."
+    if bound.name in (CALLBACK, OUTPUT, UNEVEN):
+        return
+    whole, lag = about.remedies.get("whole"), about.remedies.get("lag")
+    if profile.pieces[0].name == IN_TURN:
+        plan = f"in one piece ({whole}) it is one program, and " if about.traced and whole else ""
+        yield (
+            f"All pieces share this thread, so copies save nothing: {plan}--on processes lets them "
+            "work at the same time."
+        )
+    elif len(profile.pieces) == 1:
+        return
+    elif _is_cut_too_much(profile, bound):
+        yield (
+            f"The cuts cost {bound.lost:.0%} of the time. This environment is a part of the "
+            f"program, so in one piece ({whole}) nothing is handed over, and nobody waits."
+        )
+    elif lag and bound.piece.busy < 0.6 and about.cores > 1 and bound.name != TRANSPORT:
+        yield (
+            f"Pieces wait for each other: {lag} lets them work at the same time, with weights "
+            f"that are a round old, {_LEARNS}."
+        )
+
+
+def _is_cut_too_much(profile: Profile, bound: Bound) -> bool:
+    """Would all of it be quicker as one program?"""
+    about = profile.about
+    return about.traced and "whole" in about.remedies and bound.lost > _MUCH
+
+
+def _against(profile: Profile, bound: Bound) -> Iterator[str]:
+    """What helps against that which bounds."""
+    about, name = profile.about, bound.name
+    simulates = name == "env" and bound.piece.part(SIMULATOR) > _MUCH
+    if name == UNEVEN:
+        yield from _uneven(profile, bound)
+    elif name == TRANSPORT:
+        yield from _transport(profile, bound)
+    elif name == "dispatch" and about.batched:
+        yield _REMEDIES["replay"]
+    elif not simulates and (name != "env" or about.traced):
+        yield _REMEDIES.get(name, "")
+    steps = bound.piece.part(STEPS)
+    if steps > _MUCH:
+        yield f"The policy waits {steps:.0%} for its environments."
+    shared = about.fused or profile.pieces[0].name == IN_TURN
+    if not shared and not _is_cut_too_much(profile, bound):
+        yield from _copies(profile, bound, simulates)
+    if simulates:
+        yield from _elsewhere(about.env)
+
+
+def _copies(profile: Profile, bound: Bound, simulates: bool) -> Iterator[str]:
+    """More copies, where they save more than it costs to hand over what they make.
+
+    Not of a policy: each copy would make as many calls, which cost as much for fewer lanes.
+    """
+    about, piece = profile.about, bound.piece
+    saved = (
+        bound.part * profile.seconds / max(profile.rounds, 1) / 2
+    )  # of a round, by twice as many
+    if simulates:
+        # environments that sleep leave a core to others; EnvPool's work in threads of their own
+        sleeps = piece.sleeps and not about.env.startswith("envpool")
+        flags = about.remedies.get("sleepers" if sleeps else "actors")
+        if flags and saved > _HANDOVER:
+            yield f"More environments at once would help: {flags}."
+        elif not flags and piece.copies >= about.cores:
+            yield (
+                f"There is a copy for each core ({about.cores}): more would help only if a step "
+                "waits for something."
+            )
+    name = {"gradient": "gradients", "label": "labels", "memory": "shards"}.get(bound.name, "")
+    if name in about.remedies and saved > _HANDOVER * about.draws:  # each draw is handed over
+        yield f"More copies of it would help: {about.remedies[name]}."
+
+
+def _uneven(profile: Profile, bound: Bound) -> Iterator[str]:
+    piece, slowest = bound.piece, bound.piece.busiest
+    rest = [own.busy for own in piece.each if own is not slowest]
+    others = sum(rest) / max(len(rest), 1)
+    yield (
+        f"{slowest.name} is busy {slowest.busy:.0%} of it, the others {others:.0%}: its lanes or "
+        "its machine are slower."
+    )
+    if free := profile.about.remedies.get("free"):
+        yield f"{free} lets the others go on, {_LEARNS}."
+
+
+def _transport(profile: Profile, bound: Bound) -> Iterator[str]:
+    about = profile.about
+    whole, fewer = about.remedies.get("whole"), about.remedies.get("fewer")
+    if _is_cut_too_much(profile, bound):
+        return  # it was said
+    cuts = [f"fewer cuts ({fewer or whole})"] if fewer or whole else []
+    cuts += ["--on threads"] if about.on in ("processes", "ray") else []
+    cuts.append("smaller observations (bytes in place of floats)")
+    said = f"{', '.join(cuts[:-1])} or {cuts[-1]}" if len(cuts) > 1 else cuts[0]
+    yield f"What is handed over costs more than what is done with it: {said} would help."
+
+
+def _elsewhere(env: str) -> list[str]:
+    """Is there a quicker form of an environment of Gymnasium?"""
+    there = quicker(env)
+    if there is None:
+        return []
+    if there.startswith("jax:"):
+        return [f"{there} is the same in JAX, and part of the program."]
+    get = "" if is_installed("envpool") else ' (pip install "rondel[envpool]")'
+    atari = ", as 84 x 84 grey pixels" if "ALE/" in env else ""
+    return [f"EnvPool has this environment too, in C++{atari}: {there}{get}."]

@@ -1,0 +1,47 @@
+"""Profiles of runs that never were, with shares as a test wants them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rondel.run.profile import About, Own, Piece, Profile, Share
+
+ABOUT = About(
+    **{"plan": "all", "on": "processes", "env": "gymnasium:Humanoid-v5", "lanes": 8, "lag": 0},
+    **{"free": False, "traced": False, "fused": False, "cores": 2, "draws": 4, "batched": False},
+    remedies={},
+)
+
+
+def made_up(*pieces: Piece, remedies: dict[str, str] | None = None, **other: Any) -> Profile:
+    mine = {name: value for name, value in other.items() if name in About._fields}
+    rest = {name: value for name, value in other.items() if name not in mine}
+    about = ABOUT._replace(remedies=remedies or {}, **mine)
+    return Profile(
+        about, **{"seconds": 10.0, "starting": 3.0, "rounds": 10, "pieces": pieces} | rest
+    )
+
+
+def shares(parts: dict[str, float]) -> tuple[Share, ...]:
+    """By stage and kind: `env_simulator=0.7`."""
+    split = ((key.partition("_"), part) for key, part in parts.items())
+    return tuple(Share(key[0], key[2], part, 10 * part, 100, 0) for key, part in split)
+
+
+def piece(name: str, copies: int = 1, computed: float | None = None, **parts: float) -> Piece:
+    """Copies that are all alike."""
+    own = (Own(name, shares(parts), computed),) * copies
+    return Piece(name, copies, shares(parts), own)
+
+
+def uneven(name: str, *each: dict[str, float]) -> Piece:
+    """Copies that differ, each with the same kinds."""
+    owns = tuple(Own(f"{name} {i + 1}", shares(parts), None) for i, parts in enumerate(each))
+    means = {kind: sum(parts[kind] for parts in each) / len(each) for kind in each[0]}
+    return Piece(name, len(each), shares(means), owns)
+
+
+FUSED = piece("all", all_xla=0.98, driver_python=0.02)
+APART = {"env": 0.05, "policy": 0.1, "memory": 0.05, "gradient": 0.6, "update": 0.2}
+IDLE = piece("driver", driver_callback=0.01, driver_rounds=0.99)
+MORE = {"actors": "--plan MORE", "sleepers": "--plan MANY"}

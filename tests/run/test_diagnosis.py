@@ -1,0 +1,232 @@
+"""What shares mean: what bounds a run, and what would help it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from rondel.run import advice
+from rondel.run.diagnosis import diagnose
+from rondel.run.profile import IN_TURN, Profile
+from run.made_up import APART, FUSED, IDLE, MORE, made_up, piece, uneven
+
+IN_ENV = piece("all", env_simulator=0.9, policy_xla=0.1)
+LEARNER = piece("learner", memory_data=0.8, learner_xla=0.2)
+ROOMY = piece("actor", 4, actor_room=0.7, actor_xla=0.3)
+WHOLE = {"traced": True, "fused": True}
+BETWEEN = piece("driver", driver_callback=0.9, driver_output=0.02, driver_rounds=0.08)
+GRADIENTS = {"gradients": "--plan GRADIENTS", "whole": "--plan all"}
+# one actor of four is busy, and its learner for a little
+SLOW_COPY = uneven(
+    "actor",
+    *[{"env_simulator": 0.1, "actor_weights": 0.9}] * 3,
+    {"env_simulator": 0.9, "actor_weights": 0.1},
+)
+
+
+@pytest.mark.parametrize(
+    ("seen", "bound", "part", "says"),
+    [
+        # one process: what takes most
+        (made_up(piece("all", env_simulator=0.71, policy_xla=0.29)), "env", 0.71, "envpool:Human"),
+        (made_up(IN_ENV, env="gymnasium:CartPole-v1"), "env", 0.9, "jax:CartPole-v1 is the same"),
+        (made_up(IN_ENV, env="gymnasium:ALE/Pong-v5"), "env", 0.9, "grey pixels: envpool:Pong-v5"),
+        (made_up(piece("all", env_simulator=0.2, learner_xla=0.8)), "learner", 0.8, "rondel prof"),
+        (made_up(piece("all", policy_python=0.6, env_simulator=0.4)), "python", 0.6, "More lanes"),
+        (made_up(piece("all", driver_callback=0.7, all_xla=0.3)), "callback", 0.7, "do less in it"),
+        # several: what takes most in the piece that waits least
+        (
+            made_up(
+                piece("actor", 4, env_simulator=0.7, policy_xla=0.1, policy_weights=0.2),
+                LEARNER,
+                remedies=MORE,
+            ),
+            "env",
+            0.7,
+            "at once would help: --plan MORE",
+        ),
+        (
+            made_up(ROOMY, piece("learner", learner_xla=0.9, memory_data=0.1), free=True, lag=1),
+            "learner",
+            0.9,
+            "wait 70% of their time for room",
+        ),
+        # without lag pieces take turns, so what each hands over adds up, with what is on
+        # its way meanwhile: 0.2 + 0.15 + (1 - 0.5 - 0.4)
+        (
+            made_up(
+                piece("actor", actor_xla=0.3, actor_transport=0.2, actor_weights=0.5),
+                piece("learner", learner_xla=0.25, learner_transport=0.15, memory_data=0.6),
+                remedies={"whole": "--plan all"},
+            ),
+            "transport",
+            0.45,
+            "fewer cuts (--plan all), --on threads or smaller",
+        ),
+        # what nobody is busy with is on its way: 1 - 0.3 - 0.2; the driver's 0.01 is its own
+        (
+            made_up(piece("actor", actor_weights=0.7, actor_xla=0.3), LEARNER, driver=IDLE),
+            "transport",
+            0.49,
+            "smaller observations",
+        ),
+        # the others wait 0.9 - (3 * 0.1 + 0.9) / 4 for it
+        (
+            made_up(SLOW_COPY, piece("learner", memory_data=0.9, learner_xla=0.1)),
+            "uneven copies",
+            0.6,
+            "actor 4 is busy 90% of it, the others 10%",
+        ),
+        # with a lag the piece whose slowest copy waits least counts; in a free run nobody waits
+        (made_up(SLOW_COPY, LEARNER, lag=1), "uneven copies", 0.6, "actor 4 is busy"),
+        (made_up(SLOW_COPY, LEARNER, free=True, lag=1), "env", 0.3, "EnvPool has"),
+        (
+            made_up(
+                piece("actor", actor_weights=0.95, actor_xla=0.05),
+                piece("learner", memory_data=0.97, learner_xla=0.03),
+                driver=BETWEEN,
+            ),
+            "callback",
+            0.9,
+            "nothing else goes on",
+        ),
+        (
+            made_up(
+                piece("actor", actor_weights=0.5, actor_xla=0.5),
+                piece("learner", memory_data=0.55, learner_xla=0.45),
+                remedies={"lag": "--lag 1"},
+            ),
+            "actor",
+            0.5,
+            "--lag 1 lets them work at the same time, with weights that are a round old, which",
+        ),
+        # one program: what its stages take apart
+        (made_up(FUSED, **WHOLE), "all", 0.98, "`rondel profile FOLDER` runs its"),
+        (made_up(FUSED, apart=APART, **WHOLE), "gradient", 0.98 * 0.6, "changes what is learned"),
+        (
+            made_up(FUSED, apart=APART, more_rows=1.2, one_step=1e-4, **WHOLE),
+            "dispatch",
+            0.98,
+            "(--lanes) are almost free",
+        ),
+        (
+            made_up(FUSED, apart=APART, more_rows=1.2, one_step=1e-4, batched=True, **WHOLE),
+            "dispatch",
+            0.98,
+            "(--lanes, --batch)",
+        ),
+        (
+            made_up(FUSED, apart=APART, more_rows=3.5, one_step=1e-4, **WHOLE),
+            "gradient",
+            0.588,
+            "Fewer passes",
+        ),
+        (
+            made_up(FUSED, apart=APART, more_rows=1.2, one_step=1e-2, **WHOLE),
+            "gradient",
+            0.588,
+            "Fewer passes",
+        ),
+    ],
+)
+def test_what_shares_mean(seen: Profile, bound: str, part: float, says: str) -> None:
+    verdict = diagnose(seen)
+    assert verdict.bound == bound, verdict.text
+    assert verdict.part == pytest.approx(part)
+    verb = "bound" if bound == "uneven copies" else "bounds"
+    assert verdict.text.startswith(f"{bound} {verb} this run")
+    assert says in verdict.text
+    assert f"{part:.0%}" in verdict.text
+
+
+GRADIENT = piece("gradient", gradient_xla=0.9, gradient_data=0.1)
+FEW = piece("actor", actor_xla=0.05, actor_weights=0.95)
+SLEEPING = piece("all", computed=0.1, env_simulator=0.9, policy_xla=0.1)
+COPIES = piece("actor", 2, env_simulator=0.9, actor_weights=0.1)
+
+
+@pytest.mark.parametrize(
+    ("seen", "says", "not_said"),
+    [
+        # one program is not cut, whatever stage it is
+        (made_up(FUSED, apart=APART, remedies=MORE | GRADIENTS, **WHOLE), "Fewer", "--plan"),
+        # nor is a policy given copies: each would make as many calls
+        (
+            made_up(piece("all", policy_xla=0.9, env_simulator=0.1), remedies=MORE),
+            "lanes",
+            "--plan",
+        ),
+        # copies that compute: as many as there are cores; those that sleep may be more
+        (made_up(IN_ENV, remedies=MORE), "--plan MORE", "MANY"),
+        (made_up(SLEEPING, remedies=MORE), "--plan MANY", "MORE"),
+        (made_up(SLEEPING, remedies=MORE, env="envpool:Ant-v5"), "--plan MORE", "MANY"),
+        (made_up(COPIES, LEARNER), "a copy for each core (2)", "--plan"),
+        # a round of a millisecond is no place for copies: to hand it over takes longer
+        (made_up(IN_ENV, remedies=MORE, seconds=0.01), "EnvPool", "--plan"),
+        # a draw of 0.9 / 4 s is, one of 0.9 / 400 s is not
+        (made_up(FEW, GRADIENT, remedies=GRADIENTS), "--plan GRADIENTS", "--plan all"),
+        (made_up(FEW, GRADIENT, remedies=GRADIENTS, draws=400), "Fewer", "--plan GRADIENTS"),
+        # a JAX environment behind cuts that cost much: in one piece, not more of them
+        (
+            made_up(FEW, LEARNER, remedies=GRADIENTS, traced=True),
+            "in one piece (--plan all)",
+            "threads",
+        ),
+        (
+            made_up(
+                FEW,
+                piece("gradient", gradient_xla=0.5, gradient_transport=0.1, gradient_data=0.4),
+                remedies=GRADIENTS,
+                traced=True,
+                lag=1,
+            ),
+            "The cuts cost 50% of the time",
+            "GRADIENTS",
+        ),
+        # all in one thread: copies save nothing
+        (
+            made_up(piece(IN_TURN, env_simulator=0.9, policy_xla=0.1), remedies=MORE, on="inline"),
+            "share this thread",
+            "--plan",
+        ),
+        # it is on threads already
+        (made_up(FEW, LEARNER, on="threads"), "smaller observations", "--on threads"),
+        (
+            made_up(SLOW_COPY, LEARNER, remedies={"free": "--free --lag 1"}),
+            "--free --lag 1 lets the others go on",
+            "fewer cuts",
+        ),
+    ],
+)
+def test_what_is_advised_helps(seen: Profile, says: str, not_said: str) -> None:
+    text = diagnose(seen).text
+    assert says in text
+    assert not_said not in text
+
+
+@pytest.mark.parametrize("env", ["gymnasium:Taxi-v4", "my_module:Ant-v5", "envpool:Ant-v5"])
+def test_what_envpool_has_not_is_not_looked_for_there(env: str) -> None:
+    assert "EnvPool" not in diagnose(made_up(IN_ENV, env=env)).text
+
+
+def test_where_envpool_is_not_installed_it_is_said_how(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(advice, "is_installed", lambda package: False)
+    assert 'envpool:Humanoid-v5 (pip install "rondel[envpool]").' in diagnose(made_up(IN_ENV)).text
+
+
+def test_the_page_on_profiling_shows_what_is_printed_now() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "profiling.md").read_text()
+    shown = page.partition("<!-- profile -->\n```\n")[2].partition("\n```\n<!-- end of")[0]
+    table, _, text = shown.partition("\n\n")
+    lines = table.splitlines()
+    assert lines[0] == made_up(FUSED).table().splitlines()[0]
+    assert [line for line in lines[1:] if not line.startswith("  ")] == [
+        *("actor x 2", "learner", "driver")[: 3 if "\ndriver" in table else 2]
+    ]
+    assert all(len(line) <= 80 for line in shown.splitlines())
+    words = " ".join(text.split())
+    assert re.match(
+        r"[\w ]+ bounds? this run: [\w ]+ \d+% of each round, in which \w+ waits", words
+    )

@@ -1,0 +1,50 @@
+"""What a run could do otherwise: it is offered nothing that it would be refused."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import pytest
+
+from rondel.plan import parse
+from rondel.run import machine, remedies
+from rondel.run.setup import prepare
+
+ASKED: list[tuple[str, str, dict[str, Any]]] = [
+    ("ppo", "gymnasium:CartPole-v1", {"lanes": 8}),
+    ("ppo", "gymnasium:CartPole-v1", {"lanes": 7}),
+    ("ppo", "gymnasium:CartPole-v1", {"lanes": 16, "plan": "env*2 | policy+learner"}),
+    ("dqn", "CartPole-v1", {"plan": "actor*2 | memory | gradient+update", "lag": 1, "block": 4}),
+    ("impala", "CartPole-v1", {"plan": "actor*2 | learner", "lanes": 16}),
+    ("qtopt", "Pendulum-v1", {}),
+    ("r2d2", "CartPole-v1", {"plan": "actor*4 | memory*2 | gradient+update", "lanes": 32}),
+    ("ppo", "CartPole-v1", {"plan": "all*2", "lanes": 16}),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "env", "fields"), ASKED)
+@pytest.mark.parametrize("cores", [1, 2, 16])
+def test_a_run_takes_what_it_is_advised(
+    algorithm: str, env: str, fields: dict[str, Any], cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "cores", lambda: cores)
+    found = remedies.about(prepare(algorithm, env, fields=fields), fused=False).remedies
+    for name, flags in found.items():
+        asked = shlex.split(flags.replace("--free", "--free 1"))
+        more = dict(zip([word.removeprefix("--") for word in asked[::2]], asked[1::2], strict=True))
+        kinds = {"block": int, "lag": int, "free": bool}
+        changed = {key: kinds.get(key, str)(value) for key, value in more.items()}
+        if "plan" in changed and name == "whole":
+            fields = {key: value for key, value in fields.items() if key not in ("lag", "on")}
+        prepare(algorithm, env, fields=fields | changed)  # it would refuse what can't be
+        if name == "actors":
+            assert parse(changed["plan"]).copies("env") <= cores
+
+
+def test_a_run_of_few_lanes_is_offered_smaller_blocks() -> None:
+    eight = prepare("ppo", "gymnasium:Acrobot-v1", fields={"lanes": 8})
+    found = remedies.about(eight, fused=False).remedies
+    assert found["sleepers"] == '--plan "actor*4 | learner" --block 2 --on processes'
+    seven = prepare("ppo", "gymnasium:Acrobot-v1", fields={"lanes": 7})
+    assert "sleepers" not in remedies.about(seven, fused=False).remedies

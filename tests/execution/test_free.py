@@ -75,7 +75,7 @@ def test_the_bound_holds_and_every_step_counts(
 
 
 def test_a_straggler_does_not_stop_a_free_run() -> None:
-    world = with_straggler(make("gymnasium:CartPole-v1"), 0.01)
+    world = with_straggler(make("gymnasium:CartPole-v1"), 0.03)
     ring = Ring(task("dqn", world), parse("actor*2 | learner", 4, free=True), Threads())
     try:
         reports = list(rounds(ring, Limits(2_500)))

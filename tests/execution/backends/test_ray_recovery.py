@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -191,3 +192,21 @@ def test_the_head_is_lost(too: bool, tmp_path: Path) -> None:
     assert "Traceback" not in said
     assert not any(map(runs, actors))
     assert eventually(lambda: not any(map(runs, there)), 90)  # Ray's own look for the head so long
+
+
+def test_calls_are_asked_again_from_the_first_that_did_not_come(monkeypatch: Any) -> None:
+    # Calls 5 to 9 failed and the driver has not heard of it; of call 10 it has: not its turn.
+    recovery = importlib.import_module("rondel.execution.backends.ray.recovery")
+    actor = importlib.import_module("rondel.execution.backends.actor")
+    copy = backend.RayCopy(None, (0, 0), "actor 1 of 2")
+    for number in range(5, 11):
+        call = recovery.Call(copy, recovery.Asked("produce", (), []), number, number)
+        call.done = number
+        copy.open.append(call)
+    error = ray.exceptions.RayTaskError("do", "", actor.OutOfTurn("actor 1 of 2", 10, 5))
+    monkeypatch.setattr(recovery, "_over", lambda dones: {10} & set(dones))
+    monkeypatch.setattr(recovery, "outcome_of", lambda done: error)
+    first = recovery.Recovery(1.0, 1)._first_unanswered(copy.open[-1], error)
+    assert first.number == 5
+    again = pickle.loads(pickle.dumps(error.cause))
+    assert (again.at, str(again)) == (5, "actor 1 of 2 was asked for 10, and is at 5")

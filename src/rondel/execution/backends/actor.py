@@ -46,6 +46,14 @@ class Receipt(NamedTuple):
 class OutOfTurn(Exception):
     """A request before this one never came."""
 
+    def __init__(self, name: str, asked: int, at: int) -> None:
+        super().__init__(name, asked, at)
+        self.at = at  # the number of the first that did not come
+
+    def __str__(self) -> str:
+        name, asked, at = self.args
+        return f"{name} was asked for {asked}, and is at {at}"
+
 
 class Here(NamedTuple):
     """Where an actor is."""
@@ -127,7 +135,7 @@ class Worker:
         """The `n` results of a request, if it is its turn, behind a receipt."""
         epoch, number = turn
         if number != self._number or epoch < self._epoch:
-            raise OutOfTurn(f"{self._name} was asked for {number}, and is at {self._number}")
+            raise OutOfTurn(self._name, number, self._number)
         self._epoch, self._number = epoch, number + 1
         began = time.monotonic()
         results = self.ask(request, *args)

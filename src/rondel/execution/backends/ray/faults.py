@@ -12,6 +12,7 @@ from ray.exceptions import ActorDiedError, RayError, RayTaskError
 from ray.experimental import get_local_object_locations
 
 from rondel.execution.backend import Lost
+from rondel.execution.backends.actor import OutOfTurn
 from rondel.execution.backends.failure import Elsewhere
 from rondel.execution.backends.ledger import Promise
 
@@ -30,14 +31,25 @@ class Missed(Lost):
 
 def fault_in(error: RayError, names: Mapping[str, str]) -> Elsewhere | Lost:
     """What is behind an error of Ray's; `names` are what people call the actors, by id."""
-    cause: Any = error
-    while isinstance(cause, RayTaskError):
-        cause = cause.cause
+    cause = _cause(error)
     if isinstance(cause, Elsewhere):
         return cause
     if isinstance(cause, ActorDiedError) and cause.actor_id in names:
         return Died(f"{names[cause.actor_id]} died: {_reason(str(cause))}", cause.actor_id)
     return Missed(f"Ray failed: {cause}")
+
+
+def first_missing(error: RayError) -> int | None:
+    """The number of the first request that never came, if that is what a copy complains of."""
+    cause = _cause(error)
+    return cause.at if isinstance(cause, OutOfTurn) else None
+
+
+def _cause(error: RayError) -> Any:
+    cause: Any = error
+    while isinstance(cause, RayTaskError):
+        cause = cause.cause
+    return cause
 
 
 def _reason(text: str) -> str:

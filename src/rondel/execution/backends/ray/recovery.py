@@ -31,6 +31,7 @@ from rondel.execution.backends.ray.faults import (
     Missed,
     fault_in,
     fault_of,
+    first_missing,
     how_of,
     is_lost,
     outcome_of,
@@ -123,8 +124,11 @@ class Recovery:
             return
         if self._restarts == 0:
             raise next((t for t in told if not isinstance(t, Missed)), self._behind(told[0]))
-        open_ = [call for call in errors if call is not None and call.copy.actor is not None]
-        failed = [self._first_unanswered(call) for call in open_]
+        failed = [
+            self._first_unanswered(call, error)
+            for call, error in errors.items()
+            if call is not None and call.copy.actor is not None
+        ]
         if not dead:  # some have only missed others; who is it?
             dead = {copy: how_of(death) for copy, death in self._find_dead()}
         if dead:
@@ -137,12 +141,18 @@ class Recovery:
                 raise Lost(f"Ray lost something again and again, although nobody died: {told[0]}")
             self._ask_again(lost_with([], self._copies, failed))
 
-    def _first_unanswered(self, call: Call) -> Call:
-        """Of the calls that a copy was asked until this one, which failed, the first that did."""
+    def _first_unanswered(self, call: Call, error: RayError) -> Call:
+        """Of the calls that a copy was asked until this one, which failed, the first that did.
+
+        News of those before it may come later than that it was not its turn.
+        """
         self._settle_answered(call.copy)
+        missing = first_missing(error)
         dones = [earlier.done for earlier in call.copy.open]
         over = _over(dones)
         for earlier in call.copy.open:
+            if earlier.number == missing:
+                return earlier
             if earlier.done in over and isinstance(outcome_of(earlier.done), RayError):
                 return earlier
         return call

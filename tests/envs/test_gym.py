@@ -14,12 +14,13 @@ from gymnasium import spaces
 from envs.strange import Nested, Plain, broken
 from rondel.envs import EnvError, make
 from rondel.envs.gym.lanes import Lanes
-from rondel.envs.gym.spaces import translator
+from rondel.envs.gym.spaces import action_spec, translator
 from rondel.envs.trial import leaves, random_action
 from rondel.errors import RondelError
 from rondel.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
 SEEDS = [5, 6, 7]
+MOST = float(np.finfo(np.float32).max)
 
 
 def raw(source):
@@ -165,6 +166,19 @@ def test_actions_never_leave_their_bounds(dtype):
     assert extremes.dtype == dtype
     assert all(space.contains(action) for action in extremes)
     np.testing.assert_allclose(extremes[:2, 0], [-0.3, 0.1], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "dtype"),
+    [(-1e308, 1e308, np.float64), (0.0, 1e39, np.float64), (-MOST, MOST, np.float32)],
+)
+def test_bounds_beyond_32_bits_are_none(low, high, dtype):
+    space = spaces.Box(low, high, (2,), dtype)
+    spec, action = action_spec(space, "mine"), np.array([[0.25, 7.0]], np.float32)
+    assert np.isinf(spec.high).all()
+    said = translator(space)(action)
+    np.testing.assert_array_equal(said, action)
+    np.testing.assert_array_equal(said, spec.to_env(action))
 
 
 def test_discrete_actions_count_from_where_the_environment_does():

@@ -94,7 +94,7 @@ def without_bounds(space: Any) -> Any:
         case gym_spaces.Box() if np.issubdtype(space.dtype, np.floating):
             tiny = np.finfo(space.dtype).tiny
             low = np.where(space.low == tiny, -np.inf, space.low)
-            return gym_spaces.Box(low, space.high, dtype=space.dtype.type)
+            return gym_spaces.Box(low, space.high, dtype=low.dtype.type)
     return space
 
 

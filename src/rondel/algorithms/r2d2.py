@@ -281,7 +281,8 @@ def memory_for(config: Config, spec: EnvSpec) -> Memory:
     exponent = config.priority_exponent if config.prioritised else None
     warmup = max(config.warmup, spec.lanes * config.length)  # before that no sequence is whole
     sizes = config.capacity, config.batch, config.updates, config.length, config.stride
-    return sequences(*sizes, exponent, math.ceil(warmup / (spec.lanes * config.rollout)))
+    rounds = math.ceil(warmup / (spec.lanes * config.rollout))
+    return sequences(*sizes, exponent, rounds, spec.observation)
 
 
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:

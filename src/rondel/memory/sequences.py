@@ -2,10 +2,10 @@
 
 Shapes: b lanes; a round adds T rows per lane; the ring keeps C rows per lane, C a multiple of T.
 Sequences are L rows long and begin at every S-th row, S dividing both T and L, so neighbours share
-L - S rows: a row is stored once all the same. Of observations that stack F frames, a round keeps its
-newest ones and the F - 1 before: `memory.frames`, with a story for each lane of each round. The
-state of a recurrent network is kept before each beginning. What a learner does with it (burn-in: running over the first rows only to bring that
-state up to date) is its own affair.
+L - S rows: a row is stored once all the same. Of observations that stack F frames a round keeps the
+newest ones and the F - 1 before: a story (`memory.frames`) for each lane of each round. The state
+of a recurrent network is kept before each beginning. What a learner does with it (burn-in: running
+over the first rows only to bring that state up to date) is its own affair.
 
 Kapturowski et al., Recurrent Experience Replay in Distributed Reinforcement Learning, ICLR 2019.
 """
@@ -135,16 +135,13 @@ def sequences(
         lanes, added = items.rows.valid.shape
         size = memory.rows.valid.shape[1]
 
-        def put(kept: Array, new: Array, at: Array) -> Array:
-            return lax.dynamic_update_slice_in_dim(kept, new, at, axis=1)
+        def put(kept: Array, new: Array, at: Array, axis: int = 1) -> Array:
+            return lax.dynamic_update_slice_in_dim(kept, new, at, axis)
 
-        def put_rows(kept: Array | Frames, new: Array | Frames) -> Array | Frames:
+        def put_rows(kept: Tree, new: Tree) -> Tree:
             if isinstance(kept, Frames):
                 story = memory.head // added * lanes
-                parts = zip(kept, new, strict=True)
-                return Frames(
-                    *(lax.dynamic_update_slice_in_dim(k, n, story, axis=0) for k, n in parts)
-                )
+                return jax.tree.map(lambda k, n: put(k, n, story, axis=0), kept, new)
             return put(kept, new, memory.head)
 
         # a lane that was started anew: its last row does not lead to this round's first one

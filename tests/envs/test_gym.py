@@ -10,9 +10,15 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.wrappers import (
+    DtypeObservation,
+    FrameStackObservation,
+    RecordEpisodeStatistics,
+    TransformReward,
+)
 
 from envs.strange import Nested, Plain, broken
-from rondel.envs import EnvError, make
+from rondel.envs import EnvError, check, make
 from rondel.envs.gym.lanes import Lanes
 from rondel.envs.gym.spaces import action_spec, translator
 from rondel.envs.trial import leaves, random_action
@@ -384,6 +390,36 @@ def test_boxes_keep_their_bounds():
     box = make("gymnasium:Pendulum-v1").spec.action
     assert isinstance(box, Box)
     assert (box.low.tolist(), box.high.tolist()) == ([-2.0], [2.0])
+
+
+def stacked(padding="reset", around=lambda env: env):
+    env = FrameStackObservation(gymnasium.make("CartPole-v1"), 3, padding_type=padding)
+    return around(env)
+
+
+@pytest.mark.parametrize(
+    ("make_one", "frames"),
+    [
+        (stacked, 3),
+        (partial(stacked, around=RecordEpisodeStatistics), 3),
+        (partial(stacked, around=partial(TransformReward, func=lambda r: 2 * r)), 3),
+        (partial(stacked, padding="zero"), 1),  # an episode doesn't begin with one frame only
+        (partial(stacked, around=partial(DtypeObservation, dtype=np.float64)), 1),
+        (partial(stacked, around=gymnasium.Wrapper), 1),  # who knows what it does
+    ],
+)
+def test_stacked_frames_are_known_where_they_are_those_of_the_space(make_one, frames):
+    world = make(make_one)
+    assert world.spec.observation.shape == (3, 4)
+    assert world.spec.observation.frames == frames
+    check(world)
+
+
+def test_each_box_of_a_tree_stacks_frames():
+    spec = make(lambda: FrameStackObservation(Nested(), 2)).spec
+    boxes = [box for _, box, _ in leaves(spec.observation, spec.observation) if type(box) is Box]
+    assert boxes
+    assert {box.frames for box in boxes} == {2}
 
 
 def test_an_env_that_its_id_alone_would_not_make_is_the_users_own():

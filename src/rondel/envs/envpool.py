@@ -75,7 +75,8 @@ def look(name: str, task: str, arguments: dict[str, Any]) -> tuple[EnvSpec, dict
             )
         observation = observation_spec(without_bounds(pool.observation_space), name)
         action = action_spec(without_bounds(pool.action_space), name)
-        if "noop_max" in known and isinstance(observation, Box):  # Atari, whose stacks we know
+        # Atari; VizDoom shows the last stack of an episode twice, which is no shift
+        if "noop_max" in known and isinstance(observation, Box):
             observation = replace(observation, frames=pool.config.get("stack_num", 1))
         return EnvSpec(name, observation, action), arguments
     finally:

@@ -23,6 +23,7 @@ from rondel.envs.errors import EnvError
 from rondel.envs.gym import dm, examine, old, vector
 from rondel.envs.gym.lanes import Lanes
 from rondel.envs.gym.spaces import action_spec, observation_spec, with_mask
+from rondel.envs.gym.stacks import stacked_by, stacking
 from rondel.errors import RondelError
 from rondel.spaces import MASK
 from rondel.types import EnvSpec, HostWorld
@@ -154,7 +155,7 @@ def registered() -> list[str]:
 
 def _look(env: Any, name: str) -> tuple[EnvSpec, bool]:
     """The environment's spec, and whether its info brings a mask to add to the observation."""
-    observation = observation_spec(env.observation_space, name)
+    observation = stacking(observation_spec(env.observation_space, name), stacked_by(env))
     action = action_spec(env.action_space, name)
     _, info = examine.reset(env, name, seed=0)
     masked = MASK in info and not (isinstance(observation, dict) and MASK in observation)

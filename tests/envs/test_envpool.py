@@ -193,6 +193,13 @@ def test_what_cannot_be_gets_a_sentence(asked, words):
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
+def test_arguments_that_are_offered_can_be_given():
+    with pytest.raises(RondelError, match=r"there are .*stack_num") as caught:
+        make("envpool:Pong-v5?zzz=1")
+    assert "seed" not in str(caught.value)
+    assert "num_envs" not in str(caught.value)
+
+
 def test_an_id_that_only_envpool_has_needs_no_world():
     assert make("Pong-v5").spec.id == "envpool:Pong-v5"
 

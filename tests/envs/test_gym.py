@@ -318,8 +318,9 @@ def test_closing_closes_every_environment():
 
 @pytest.mark.skipif(find_spec("Box2D") is not None, reason="the package is not missing here")
 def test_a_missing_package_gives_the_command_to_install_it():
-    with pytest.raises(RondelError, match=r'pip install "gymnasium\[box2d\]"'):
+    with pytest.raises(RondelError, match=r'pip install "gymnasium\[box2d\]"') as caught:
         make("gymnasium:LunarLander-v3")
+    assert ("envpool:LunarLander-v3" in str(caught.value)) == (find_spec("envpool") is not None)
 
 
 def test_worlds_by_id_can_be_sent_to_other_processes():

@@ -22,6 +22,7 @@ from rondel.envs.arguments import split
 from rondel.envs.errors import EnvError
 from rondel.envs.gym.lanes import record
 from rondel.envs.gym.spaces import action_spec, observation_spec, translator, writer
+from rondel.envs.near import near
 from rondel.errors import RondelError
 from rondel.spaces import Box, zeros
 from rondel.types import EnvSpec, HostWorld, Step
@@ -51,8 +52,8 @@ def registered() -> list[str]:
 def look(name: str, task: str, arguments: dict[str, Any]) -> tuple[EnvSpec, dict[str, Any]]:
     """The spec of an id, and its arguments with what Rondel sets unless told otherwise."""
     if task not in registered():
-        near = difflib.get_close_matches(task, registered(), n=3, cutoff=0.5)
-        hint = f" Near it: {', '.join(near)}." if near else ""
+        found = near(task, {there.lower(): there for there in registered()})
+        hint = f" Near it: {', '.join(found)}." if found else ""
         raise RondelError(f"There is no environment {name!r} in EnvPool.{hint}")
     if taken := [key for key in arguments if key in _OURS]:
         raise RondelError(
@@ -61,8 +62,9 @@ def look(name: str, task: str, arguments: dict[str, Any]) -> tuple[EnvSpec, dict
         )
     known = _fields(name, task, arguments)
     if wrong := [key for key in arguments if key not in known]:
-        near = difflib.get_close_matches(wrong[0], known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}."
+        free = sorted(set(known).difference(_OURS))
+        meant = difflib.get_close_matches(wrong[0], free, n=1)
+        hint = f"did you mean {meant[0]}?" if meant else f"there are {', '.join(free)}."
         raise RondelError(f"{task} of EnvPool has no argument {wrong[0]!r}; {hint}")
     if "reward_clip" in known:
         arguments = {"reward_clip": True} | arguments

@@ -61,7 +61,7 @@ def test_what_is_unknown_gets_a_sentence(asked, words):
 
 
 def test_a_version_alone_makes_no_name_near(monkeypatch):
-    monkeypatch.setattr(registry, "is_installed", lambda package: False)
+    monkeypatch.setattr(registry, "find_spec", lambda package: None)
     with pytest.raises(RondelError) as caught:
         make("Pong-v5")
     assert "Ant" not in str(caught.value)

@@ -212,7 +212,9 @@ def _extra(error: str) -> str:
 
 def _is_gymnasiums(name: str) -> bool:
     """Is the code behind an id Gymnasium's own, so that its traceback is of no use?"""
-    return str(gymnasium.spec(name).entry_point).startswith("gymnasium.")
+    entry = gymnasium.spec(name).entry_point
+    module = entry if isinstance(entry, str) else getattr(entry, "__module__", "")
+    return module.startswith("gymnasium.")
 
 
 def _in_envpool(name: str) -> str:

@@ -165,6 +165,25 @@ def test_learners_that_know_no_more_say_what_actors_said(memory, stream):
     assert float(weight) == np.asarray(batch.rows.valid)[:, 2:-1].sum()
 
 
+def test_a_lane_is_known_also_where_all_see_the_same_and_remember_nothing(stream):
+    """As at the beginning of episodes, where an environment has one start."""
+    algorithm, state = build()
+    lines, rows, lane = stream(4, 2, seed=5), algorithm.overlap + algorithm.rollout, jnp.arange(2)
+    weights, start = algorithm.acting(state), algorithm.carry(lane)
+    act = jax.jit(algorithm.act, static_argnums=4)
+    obs, edges = np.zeros((2, 2), np.float32), []
+    for r in range(2):
+        times = [random.fold(random.key(r)[None], t) for t in range(rows)]
+        noted = [act(weights, start, obs, random.fold(key, lane), True)[2] for key in times]
+        trajectory = lines.round(0, algorithm.rollout, algorithm.overlap)
+        trajectory = trajectory._replace(
+            obs=np.zeros_like(trajectory.obs), extras=jax.tree.map(lambda *xs: np.stack(xs), *noted)
+        )
+        items, _ = jax.jit(algorithm.prepare)(weights, trajectory)
+        edges += np.asarray(items.edge).reshape(-1, 2).tolist()
+    assert len(set(map(tuple, edges))) == len(edges) == 8  # two lanes, two rounds, before and last
+
+
 def test_nothing_is_learned_through_the_burn_in():
     """Rows of the burn-in change what is remembered, but no gradient reaches what was stored."""
     config = r2d2.Config(**TINY)

@@ -71,8 +71,12 @@ DQN = {
     "n_step": 3,
     "hidden": (8,),
 }
+PPO = {"rollout": 16, "epochs": 2, "minibatches": 4, "hidden": (8,)}
 FIELDS = {
-    "ppo": {"rollout": 16, "epochs": 2, "minibatches": 4, "hidden": (8,)},
+    "ppo": PPO,
+    "remembering ppo": PPO | {"memory": "gru", "memory_size": 8, "sequence": 8},
+    "remembering a2c": {"rollout": 16, "hidden": (8,), "memory": "lstm", "memory_size": 8},
+    "r2d2": DQN | {"memory_size": 8, "sequence": 8, "overlap": 4, "burn_in": 4},
     "dqn": DQN,
     "ranked dqn": DQN | {"prioritised": True, "dueling": True},
 }
@@ -101,6 +105,9 @@ def test_the_environment_keeps_its_promise():
     ("name", "more"),
     [
         pytest.param("ppo", {"normalise_observations": True}, marks=pytest.mark.long),
+        pytest.param("remembering ppo", {}, marks=pytest.mark.long),
+        pytest.param("remembering a2c", {}, marks=pytest.mark.long),
+        pytest.param("r2d2", {}, marks=pytest.mark.long),
         pytest.param("dqn", {}, marks=pytest.mark.long),
         pytest.param("ranked dqn", {}, marks=pytest.mark.long),
         pytest.param(
@@ -137,5 +144,5 @@ def test_explain_counts_frames_once(name):
         held.append(facts.fragments[0].holds["memory"])
         run = start(name, frames)
         assert held[-1] == bytes_of(run.ring.stored())
-    rows = 128 if name == "ppo" else 256
+    rows = 256 if name.endswith(("dqn", "r2d2")) else 128
     assert held[0] - held[1] > 0.5 * rows * 2 * 16  # 2 of 3 frames of 16 bytes, but for the edges

@@ -97,6 +97,23 @@ def test_acting_preparing_and_learning_see_the_same_numbers_and_memory_the_raw_o
             np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-4)
 
 
+def test_learning_sees_what_data_that_are_behind_were_acted_with(stream):
+    """A lag of 2: round r is acted with the statistics before round r - 2 was absorbed."""
+    algorithm = with_observation_normalisation(a_ppo(), SPEC)
+    experience, versions = experienced(stream), []
+    state = jax.jit(algorithm.init)(random.key(0))
+    prepare, absorb = jax.jit(algorithm.prepare), jax.jit(algorithm.absorb)
+    for r in range(ROUNDS):
+        versions.append(algorithm.acting(state))
+        weights = versions[max(0, r - 2)]
+        tr = experience.round(r, LENGTH, 0)
+        tr = tr._replace(extras=experience.log_prob[r * LENGTH : (r + 1) * LENGTH])
+        state = absorb(state, prepare(weights, tr)[1])
+        learned = algorithm.learning(state)[1]
+        jax.tree.map(np.testing.assert_array_equal, learned, weights[1])
+    assert float(state.acted.count) < float(state.moments.count) / 2
+
+
 def test_successors_are_normalised_too(stream):
     plain = a_dqn()
     algorithm = with_observation_normalisation(plain, SPEC)

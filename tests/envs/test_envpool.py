@@ -5,12 +5,14 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from gymnasium import spaces as gym_spaces
 
 import rondel
 from envs.rolling import keys, random_actions
 from execution.test_equality import assert_equal, run, task
 from rondel.envs import check, envpool_xla, make
-from rondel.envs.envpool import PoolLanes, account, make_pool, nothing_yet
+from rondel.envs.envpool import PoolLanes, account, make_pool, nothing_yet, without_bounds
+from rondel.envs.gym.spaces import translator
 from rondel.errors import RondelError
 from rondel.execution.ring import Ring
 from rondel.plan import parse
@@ -138,12 +140,49 @@ def test_atari_is_preprocessed_as_usual():
         lanes.close()
 
 
+FAMILIES = {  # an id of each that needs nothing but EnvPool itself
+    "atari": "Breakout-v5",
+    "box2d": "LunarLander-v3",
+    "classic control": "Pendulum-v1",
+    "highway": "highway-v0",
+    "jumanji": "MultiCVRP-v0",
+    "minigrid": "MiniGrid-Empty-5x5-v0",
+    "mujoco, dm_control": "CheetahRun-v1",
+    "mujoco, gym": "HalfCheetah-v5",
+    "mujoco, metaworld": "MetaWorld/Assembly-v3",
+    "mujoco, robotics": "FetchReach-v4",
+    "toy text": "Taxi-v3",
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES.values(), ids=list(FAMILIES))
+def test_an_environment_of_each_family_keeps_to_its_spec(name):
+    check(make(f"envpool:{name}"))
+
+
+def test_where_envpool_knows_no_bound_there_is_none():
+    space = make("envpool:CheetahRun-v1").spec.observation
+    assert sorted(space) == ["position", "velocity"]
+    for part in space.values():
+        assert np.isneginf(part.low).all()
+        assert np.isposinf(part.high).all()
+
+
+def test_actions_without_bounds_pass_as_they_are():
+    # so do the actions of VizDoom's ids look
+    wide = np.finfo(np.float64)
+    space = gym_spaces.Dict({"buttons": gym_spaces.Box(wide.tiny, wide.max, (3,), np.float64)})
+    said = np.array([[-1.5, 0.0, 1.0]], np.float32)
+    np.testing.assert_array_equal(translator(without_bounds(space)["buttons"])(said), said)
+
+
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
         ("envpool:Pongg-v5", ["no environment 'envpool:Pongg-v5' in EnvPool", "Pong-v5"]),
         ("envpool:Pong-v5?episodc_life=1", ["no argument 'episodc_life'", "episodic_life"]),
         ("envpool:Pong-v5?num_envs=3", ["num_envs", "the run says how many"]),
+        ("envpool:VizdoomCustom-v1", ["can't be made", "does not exist"]),
         ("envpool-xla:HalfCheetah-v5", ["64 bits", "envpool:HalfCheetah-v5 would work"]),
         ("envpool-xla:Pongg-v5", ["Pong-v5"]),
     ],
@@ -152,6 +191,13 @@ def test_what_cannot_be_gets_a_sentence(asked, words):
     with pytest.raises(RondelError) as caught:
         make(asked)
     assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+def test_arguments_that_are_offered_can_be_given():
+    with pytest.raises(RondelError, match=r"there are .*stack_num") as caught:
+        make("envpool:Pong-v5?zzz=1")
+    assert "seed" not in str(caught.value)
+    assert "num_envs" not in str(caught.value)
 
 
 def test_an_id_that_only_envpool_has_needs_no_world():
@@ -163,22 +209,33 @@ def xla(name: str) -> Any:
     state, step = env.init(keys(4))
     seeds = np.asarray(jax.random.key_data(keys(4)))[:, -1] & 0x7FFFFFFF
     lanes, first = host(name.replace("-xla", ""), seeds.tolist())
-    for one, two in zip(step, first, strict=True):
-        np.testing.assert_array_equal(one, two)
+    assert_same(step, first)
     return env, state, lanes
 
 
+def assert_same(one: Any, two: Any) -> None:
+    def same(a: Any, b: Any) -> None:
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
+
+    jax.tree.map(same, one, two)
+
+
 @pytest.mark.parametrize(
-    "name", ["envpool-xla:CartPole-v1", "envpool-xla:Breakout-v5?episodic_life=true"]
+    "name",
+    [
+        "envpool-xla:CartPole-v1",
+        "envpool-xla:Breakout-v5?episodic_life=true",
+        "envpool-xla:MultiCVRP-v0",  # of many parts, one of them bools
+        "envpool-xla:Blackjack-v1",
+    ],
 )
 def test_inside_a_program_the_lanes_are_those_of_the_host(name):
     env, state, lanes = xla(name)
     actions = random_actions(env, 60, 4)
     _, steps = jax.jit(lambda s, a: jax.lax.scan(env.step, s, a))(state, actions)
     for t, action in enumerate(actions):
-        expected = lanes.step(action)
-        for one, two in zip(steps, expected, strict=True):
-            np.testing.assert_array_equal(one[t], two)
+        assert_same(jax.tree.map(lambda x, t=t: x[t], steps), lanes.step(action))
     lanes.close()
     env.close(state)
 

@@ -10,16 +10,23 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.wrappers import (
+    DtypeObservation,
+    FrameStackObservation,
+    RecordEpisodeStatistics,
+    TransformReward,
+)
 
 from envs.strange import Nested, Plain, broken
-from rondel.envs import EnvError, make
+from rondel.envs import EnvError, check, make
 from rondel.envs.gym.lanes import Lanes
-from rondel.envs.gym.spaces import translator
+from rondel.envs.gym.spaces import action_spec, translator
 from rondel.envs.trial import leaves, random_action
 from rondel.errors import RondelError
 from rondel.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
 SEEDS = [5, 6, 7]
+MOST = float(np.finfo(np.float32).max)
 
 
 def raw(source):
@@ -167,6 +174,19 @@ def test_actions_never_leave_their_bounds(dtype):
     np.testing.assert_allclose(extremes[:2, 0], [-0.3, 0.1], rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "dtype"),
+    [(-1e308, 1e308, np.float64), (0.0, 1e39, np.float64), (-MOST, MOST, np.float32)],
+)
+def test_bounds_beyond_32_bits_are_none(low, high, dtype):
+    space = spaces.Box(low, high, (2,), dtype)
+    spec, action = action_spec(space, "mine"), np.array([[0.25, 7.0]], np.float32)
+    assert np.isinf(spec.high).all()
+    said = translator(space)(action)
+    np.testing.assert_array_equal(said, action)
+    np.testing.assert_array_equal(said, spec.to_env(action))
+
+
 def test_discrete_actions_count_from_where_the_environment_does():
     heard = []
     env = broken(
@@ -298,8 +318,9 @@ def test_closing_closes_every_environment():
 
 @pytest.mark.skipif(find_spec("Box2D") is not None, reason="the package is not missing here")
 def test_a_missing_package_gives_the_command_to_install_it():
-    with pytest.raises(RondelError, match=r'pip install "gymnasium\[box2d\]"'):
+    with pytest.raises(RondelError, match=r'pip install "gymnasium\[box2d\]"') as caught:
         make("gymnasium:LunarLander-v3")
+    assert ("envpool:LunarLander-v3" in str(caught.value)) == (find_spec("envpool") is not None)
 
 
 def test_worlds_by_id_can_be_sent_to_other_processes():
@@ -370,6 +391,36 @@ def test_boxes_keep_their_bounds():
     box = make("gymnasium:Pendulum-v1").spec.action
     assert isinstance(box, Box)
     assert (box.low.tolist(), box.high.tolist()) == ([-2.0], [2.0])
+
+
+def stacked(padding="reset", around=lambda env: env):
+    env = FrameStackObservation(gymnasium.make("CartPole-v1"), 3, padding_type=padding)
+    return around(env)
+
+
+@pytest.mark.parametrize(
+    ("make_one", "frames"),
+    [
+        (stacked, 3),
+        (partial(stacked, around=RecordEpisodeStatistics), 3),
+        (partial(stacked, around=partial(TransformReward, func=lambda r: 2 * r)), 3),
+        (partial(stacked, padding="zero"), 1),  # an episode doesn't begin with one frame only
+        (partial(stacked, around=partial(DtypeObservation, dtype=np.float64)), 1),
+        (partial(stacked, around=gymnasium.Wrapper), 1),  # who knows what it does
+    ],
+)
+def test_stacked_frames_are_known_where_they_are_those_of_the_space(make_one, frames):
+    world = make(make_one)
+    assert world.spec.observation.shape == (3, 4)
+    assert world.spec.observation.frames == frames
+    check(world)
+
+
+def test_each_box_of_a_tree_stacks_frames():
+    spec = make(lambda: FrameStackObservation(Nested(), 2)).spec
+    boxes = [box for _, box, _ in leaves(spec.observation, spec.observation) if type(box) is Box]
+    assert boxes
+    assert {box.frames for box in boxes} == {2}
 
 
 def test_an_env_that_its_id_alone_would_not_make_is_the_users_own():

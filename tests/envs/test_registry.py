@@ -7,7 +7,7 @@ import gymnasium
 import pytest
 
 from envs.strange import Plain
-from rondel.envs import bare_id, make, names
+from rondel.envs import EnvError, bare_id, make, names, registry
 from rondel.errors import RondelError
 from rondel.types import Env, HostWorld
 
@@ -58,6 +58,30 @@ def test_what_is_unknown_gets_a_sentence(asked, words):
     with pytest.raises(RondelError) as caught:
         make(asked)
     assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+def test_a_version_alone_makes_no_name_near(monkeypatch):
+    monkeypatch.setattr(registry, "find_spec", lambda package: None)
+    with pytest.raises(RondelError) as caught:
+        make("Pong-v5")
+    assert "Ant" not in str(caught.value)
+    assert 'pip install "rondel[envpool]"' in str(caught.value)
+
+
+@pytest.mark.skipif(not registry.is_installed("envpool"), reason="EnvPool is not here")
+@pytest.mark.parametrize("asked", ["PongNoFrameskip-v4", "envpool:PongNoFrameskip-v4"])
+def test_old_names_of_atari_lead_to_envpools(asked):
+    with pytest.raises(RondelError, match=r"Near it: .*Pong-v5"):
+        make(asked)
+
+
+@pytest.mark.skipif(not registry.is_installed("envpool"), reason="EnvPool is not here")
+@pytest.mark.filterwarnings("ignore:.*out of date")
+@pytest.mark.parametrize("asked", ["HalfCheetah-v3", "gymnasium:HalfCheetah-v3"])
+def test_what_gymnasium_can_not_make_may_be_in_envpool(asked):
+    with pytest.raises(RondelError, match="EnvPool is here and has it: envpool:Half") as caught:
+        make(asked)
+    assert not isinstance(caught.value, EnvError)  # which would show Gymnasium's traceback
 
 
 def test_near_names_are_three_at_most():

@@ -16,6 +16,7 @@ from marks import few_of
 from rondel.memory import frames
 from rondel.memory.replay import Transitions, prioritised, uniform
 from rondel.memory.rollout import rollout
+from rondel.memory.sequences import Stretch, sequences
 from rondel.spaces import MASK, Box, MultiBinary
 
 COLOURS, SIDE = 2, 2  # a frame is [2, 2], two of the first axis
@@ -165,11 +166,70 @@ def test_a_rollout_gives_what_one_of_whole_observations_gives():
             assert_same(*drawn)
 
 
+def test_a_rollout_of_sequences_gives_what_one_of_whole_observations_gives():
+    story, length = Story(3, 8, 0, 3, 0), 4
+    whole, framed = rollout(2, 3), rollout(2, 3, space(3), sequences=True)
+    for r in range(3):
+        items = story.round()
+        rows = Rows(items.obs, items.reward)
+        rows = jax.tree.map(lambda x: x.reshape(3, -1, length, *x.shape[2:]), rows)
+        states = [
+            jax.jit(memory.add)(memory.init(rows, 1), rows, jax.random.key(r))
+            for memory in (whole, framed)
+        ]
+        # each of the 6 sequences keeps its 4 newest frames, and 2 before
+        assert states[1].rows.obs["image"].newest.shape == (6, 2 + length, COLOURS, SIDE)
+        for j in range(whole.draws):
+            drawn = [
+                jax.jit(memory.draw)(state, jax.random.key(0), j)
+                for memory, state in zip((whole, framed), states, strict=True)
+            ]
+            assert_same(*drawn)
+
+
 def test_what_is_not_rows_of_the_space_is_kept_whole():
     items = Rows({"image": jnp.zeros((2, 3, 5, 8, SIDE), jnp.uint8)}, jnp.zeros((2, 3)))
-    memory = rollout(1, 1, {"image": space(4)["image"]})  # sequences of 5 rows
+    memory = rollout(1, 1, {"image": space(4)["image"]})  # it was not said that these are sequences
     state = memory.add(memory.init(items, 1), items, jax.random.key(0))
     assert memory.draw(state, jax.random.key(0), 0)[0].obs["image"].shape == (6, 5, 8, SIDE)
+
+
+# Sequences.
+
+
+class Seen(NamedTuple):
+    obs: dict
+    first: np.ndarray
+    valid: np.ndarray
+
+
+SEQUENCES = [  # T, S, L, stacked
+    (4, 2, 6, 4),
+    (2, 2, 8, 5),  # a round is shorter than the frames before it
+    (6, 3, 3, 3),  # no sequence leads from one round to the next
+]
+
+
+@pytest.mark.parametrize(("length", "stride", "sequence", "stacked"), SEQUENCES)
+def test_sequences_are_those_of_whole_observations_lap_after_lap(length, stride, sequence, stacked):
+    """In every third round a lane starts anew, in the midst of a story that nobody saw begin."""
+    story, lanes = Story(3, length, 0, stacked, 2), 3
+    made, states = [], []
+    for seen in (None, space(stacked)):
+        memory = sequences(90, 32, 1, sequence, stride, 1.0, space=seen)
+        made.append((memory.init, jax.jit(memory.add), jax.jit(memory.draw)))
+    for r in range(70 // length):
+        items, anew = story.round(anew=[r % lanes] if r % 3 == 2 else []), r % 3 == 2
+        first = np.zeros((lanes, length), bool)
+        first[r % lanes, 0] = anew
+        error = items.priority[:, ::stride]
+        stretch = Stretch(Seen(items.obs, first, ~first), (), error)
+        states = states or [init(stretch, 1) for init, *_ in made]
+        states = [add(s, stretch, None) for s, (_, add, _) in zip(states, made, strict=True)]
+        drawn = [draw(s, jax.random.key(r), 0) for s, (*_, draw) in zip(states, made, strict=True)]
+        assert_same(*drawn)
+    image, rounds = states[1].rows.obs["image"], -(-30 // length)
+    assert image.newest.shape[:2] == (rounds * lanes, stacked - 1 + length)
 
 
 # Replay.

@@ -125,6 +125,29 @@ def test_channels_first_or_last_are_the_same_image(kind):
     np.testing.assert_allclose(seen, jax.jit(one.apply)(params, obs), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+@pytest.mark.parametrize("one", [(40, 44, 3), (3, 40, 44)])
+def test_stacked_images_are_one_with_the_channels_of_all(one, batch):
+    stack = box(2, *one)
+    obs = observe(stack, *batch)
+    rows = obs.reshape(-1, *stack.shape)
+    last = rows if one[-1] == 3 else rows.transpose(0, 1, 3, 4, 2)
+    channels = last.transpose(0, 2, 3, 1, 4).reshape(-1, 40, 44, 6)  # those of the older first
+    params = build(nets.nature(box(40, 44, 6)))
+    out = nets.nature(stack).apply(params, obs)
+    assert out.shape == (*batch, 512)
+    expected = plain("nature", params, jnp.asarray(channels, jnp.float32) / 255)
+    np.testing.assert_allclose(out.reshape(-1, 512), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_bytes_of_two_axes_are_an_image_of_one_channel():
+    space = box(40, 44)
+    network = nets.nature(space)
+    params, obs = build(network), observe(space, 2)
+    expected = plain("nature", params, jnp.asarray(obs, jnp.float32)[..., None] / 255)
+    np.testing.assert_allclose(network.apply(params, obs), expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("shape", "first"),
     [((4, 84, 84), True), ((84, 84, 4), False), ((210, 160, 3), False), ((10, 10, 10), False)],
@@ -192,7 +215,8 @@ def test_layers_begin_orthogonal(kind):
         ("nature", box(10, 10, 4), ["36x36", "(10, 10, 4) is 10x10", "impala or minatar or mlp"]),
         ("nature", box(3, 35, 90), ["36x36", "35x90"]),
         ("nature", box(5, dtype="float32"), ["image", "three axes", "(5,)", "mlp"]),
-        ("impala", {"a": Discrete(3), "b": box(84, 84)}, ["image", "(), (84, 84)", "mlp"]),
+        ("impala", {"a": Discrete(3), "b": box(4, 84)}, ["image", "(), (4, 84)", "mlp"]),
+        ("impala", box(84, 84, dtype="float32"), ["bytes of two or four", "(84, 84)", "mlp"]),
         ("minatar", box(2, 9, 1), ["3x3", "2x9", "impala or mlp"]),
         ("minatar", (box(10, 10, 3), box(9, 2, 1)), ["3x3", "9x2"]),
         ("resnet", box(84, 84, 3), ["resnet", "auto, mlp, nature, impala, minatar"]),
@@ -209,7 +233,11 @@ def test_what_can_not_be_seen_is_refused_with_what_would_work(kind, space, words
     ("space", "width"),
     [
         (box(5, dtype="float32"), 7),
-        (box(84, 84), 7),
+        (box(84, 84), 512),
+        (box(84, 84, dtype="float32"), 7),
+        (box(4, 128), 7),  # such as stacked bytes of Atari's memory
+        (box(4, 84, 84, 3), 512),
+        (box(2, 3, 84, 84), 512),
         (box(36, 36, 3), 512),
         (box(10, 10, 4), 128),
         ((box(36, 36, 3), box(10, 10, 4)), 256),

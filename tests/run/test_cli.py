@@ -110,6 +110,8 @@ def test_every_field_is_a_flag_with_its_comment(capsys: pytest.CaptureFixture[st
         (["train", "ppo", "CartPole-v1", "--lanes", "0"], "1 or more"),
         (["train", "ppo", "CartPole-v1", "--learning-rat", "1"], "--learning-rate"),
         (["train", "ppo", "CartPole-v1", "--learning-rate", "fast"], "float"),
+        (["train", "sac", "Pendulum-v1", "--memory", "gru"], "r2d2, r2d3, a2c"),
+        (["train", "sac", "Pendulum-v1", "--memory=gru"], "sac can't remember"),
         (["train", "ppo"], "rondel train ALGORITHM ENV"),
         (["fly"], "no command"),
         (["list", "planets"], "algorithms"),

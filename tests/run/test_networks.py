@@ -32,6 +32,11 @@ def of_space(space):
     return init, apply
 
 
+def three_axes(space):
+    _, _, _ = space.shape
+    return init, apply
+
+
 def started(network, **fields):
     return rondel.start("ppo", "CartPole-v1", network=network, **SMALL | fields)
 
@@ -112,6 +117,10 @@ def test_a_file_never_says_what_is_imported(module, tmp_path):
         ("a_module_of_mine:", "a_module_of_mine has no ''"),
         ((init,), "is no network: it should be a pair"),
         (lambda space: 7, "7 is no network"),
+        (
+            three_axes,
+            r"own:three_axes can't make a network for observations float32\[4\]: ValueError: not",
+        ),
         ((init, lambda params, obs: obs.sum()), r"float32\[\]; it must give features of shape"),
         (
             (init, lambda params, obs: obs @ jnp.ones((9, 2))),

@@ -106,7 +106,6 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
     chunk = actor_critic.chunk_for(config, spec, model, network)
     optimiser = actor_critic.adam(config.max_grad_norm)
     rows = config.discount, config.gae_lambda, config.rollout
-    stored_once = None if model.recurrent else spec.observation
 
     def init(key: Array) -> State:
         params = model.init(key)
@@ -122,7 +121,7 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
         act=partial(actor_critic.act, model, dist),
         prepare=partial(actor_critic.prepare, *rows, model),
         carry=lambda lane: model.carry(lane.shape[0]),
-        memory=rollout(1, 1, stored_once),
+        memory=rollout(1, 1, spec.observation, model.recurrent),
         rollout=config.rollout,
         max_lag=MAX_LAG,
     )

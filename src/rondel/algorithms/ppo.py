@@ -165,7 +165,6 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
     chunk = actor_critic.chunk_for(config, spec, model, network)
     optimiser = actor_critic.adam(config.max_grad_norm)
     rows = config.discount, config.gae_lambda, config.sequence
-    stored_once = None if model.recurrent else spec.observation
 
     def init(key: Array) -> State:
         params = model.init(key)
@@ -181,7 +180,7 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
         act=partial(actor_critic.act, model, dist),
         prepare=partial(actor_critic.prepare, *rows, model),
         carry=lambda lane: model.carry(lane.shape[0]),
-        memory=rollout(config.epochs, config.minibatches, stored_once),
+        memory=rollout(config.epochs, config.minibatches, spec.observation, model.recurrent),
         rollout=config.rollout,
         max_lag=MAX_LAG,
     )

@@ -118,6 +118,7 @@ class Noted(NamedTuple):
 
     out: Array  # what its network said
     recalled: Recalled  # before the step
+    key: Array  # [b, 2] uint32, the words of the key it acted with: no other lane's or step's
 
 
 class Model(NamedTuple):
@@ -139,7 +140,8 @@ def act(
     cell, out = model.network.step(params, carry.recalled, obs)
     epsilon = dqn.epsilon_of(config, weights, carry.rung) if explore else None
     action = dqn.epsilon_greedy(dqn.q_of(model.returns, out, obs), obs, keys, epsilon)
-    return action, carry._replace(recalled=Recalled(cell, action)), Noted(out, carry.recalled)
+    noted = Noted(out, carry.recalled, jax.random.key_data(keys))
+    return action, carry._replace(recalled=Recalled(cell, action)), noted
 
 
 def prepare(
@@ -160,8 +162,7 @@ def prepare(
     if config.prioritised:  # as the actor saw it, so that nothing is drawn blindly
         priority = _first_priorities(config, model.returns, rows, tr.extras.out)
     new = jax.tree.map(lambda x: x[before:], rows)
-    # an observation and what was remembered with it is no other lane's
-    edge = jax.tree.map(lambda x: x[jnp.array([before - 1, -1])], (obs, tr.extras.recalled))
+    edge = tr.extras.key[jnp.array([before - 1, -1])]
     items: Stretch = _turned(Stretch(new, recalled, priority, edge if before else ()))
     return items, new.valid.sum(0)
 
@@ -281,7 +282,8 @@ def memory_for(config: Config, spec: EnvSpec) -> Memory:
     exponent = config.priority_exponent if config.prioritised else None
     warmup = max(config.warmup, spec.lanes * config.length)  # before that no sequence is whole
     sizes = config.capacity, config.batch, config.updates, config.length, config.stride
-    return sequences(*sizes, exponent, math.ceil(warmup / (spec.lanes * config.rollout)))
+    rounds = math.ceil(warmup / (spec.lanes * config.rollout))
+    return sequences(*sizes, exponent, rounds, spec.observation)
 
 
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:

@@ -36,7 +36,12 @@ class Scaled(NamedTuple):
 def with_observation_normalisation(
     algorithm: Algorithm, spec: EnvSpec, clip: float = 10.0
 ) -> Algorithm:
-    """Observations reach the networks with zero mean and unit deviation; memory keeps them raw."""
+    """Observations reach the networks with zero mean and unit deviation; memory keeps them raw.
+
+    Statistics come back with the data that were acted with them, however far behind these are: else
+    a newer mean would look like another policy. In a free run the lanes of a round may have acted
+    with different ones; then it is those of the first lane.
+    """
 
     def init(key: Array) -> Normalised:
         nothing = statistics.no_moments(zeros(spec.observation))
@@ -46,19 +51,19 @@ def with_observation_normalisation(
         seen = statistics.normalise(moments, obs, clip)
         return seen if mask_of(obs) is None else seen | {MASK: obs[MASK]}
 
-    def absorb(state: Normalised, summary: tuple[Tree, Moments]) -> Normalised:
-        inner, observed = summary
+    def absorb(state: Normalised, summary: tuple[Tree, Moments, Moments]) -> Normalised:
+        inner, observed, acted = summary
         return Normalised(
             algorithm.absorb(state.inner, inner),
             statistics.merge(state.moments, observed),
-            acted=state.moments,
+            acted=jax.tree.map(lambda x: x[0], acted),
         )
 
     def act(weights: Tree, carry: Tree, obs: Tree, *rest: Tree) -> Tree:
         inner, moments = weights
         return algorithm.act(inner, carry, see(moments, obs), *rest)
 
-    def prepare(weights: Tree, tr: Trajectory) -> tuple[Tree, tuple[Tree, Moments]]:
+    def prepare(weights: Tree, tr: Trajectory) -> tuple[Tree, tuple[Tree, Moments, Moments]]:
         inner, moments = weights
         seen, summary = algorithm.prepare(inner, tr._replace(obs=see(moments, tr.obs)))
         # Prepared twice: observations are taken from the raw one, all else from the other. What
@@ -66,7 +71,10 @@ def with_observation_normalisation(
         raw, _ = algorithm.prepare(inner, tr)
         items = seen._replace(**{name: getattr(raw, name) for name in _observations_of(seen)})
         new = jax.tree.map(lambda x: x[algorithm.overlap : -1], tr.obs)
-        return items, (summary, statistics.moments_of(new, tr.valid[algorithm.overlap :]))
+        observed = statistics.moments_of(new, tr.valid[algorithm.overlap :])
+        lanes = tr.valid.shape[1]  # a summary is lane by lane
+        acted = jax.tree.map(lambda x: jnp.broadcast_to(x, (lanes, *x.shape)), moments)
+        return items, (summary, observed, acted)
 
     def seen_batch(moments: Moments, batch: Tree) -> Tree:
         names = _observations_of(batch)

@@ -16,11 +16,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from gymnasium import spaces as gym_spaces
 
 from rondel.envs.arguments import split
 from rondel.envs.errors import EnvError
 from rondel.envs.gym.lanes import record
 from rondel.envs.gym.spaces import action_spec, observation_spec, translator, writer
+from rondel.envs.near import near
 from rondel.errors import RondelError
 from rondel.spaces import Box, zeros
 from rondel.types import EnvSpec, HostWorld, Step
@@ -50,18 +52,19 @@ def registered() -> list[str]:
 def look(name: str, task: str, arguments: dict[str, Any]) -> tuple[EnvSpec, dict[str, Any]]:
     """The spec of an id, and its arguments with what Rondel sets unless told otherwise."""
     if task not in registered():
-        near = difflib.get_close_matches(task, registered(), n=3, cutoff=0.5)
-        hint = f" Near it: {', '.join(near)}." if near else ""
+        found = near(task, {there.lower(): there for there in registered()})
+        hint = f" Near it: {', '.join(found)}." if found else ""
         raise RondelError(f"There is no environment {name!r} in EnvPool.{hint}")
     if taken := [key for key in arguments if key in _OURS]:
         raise RondelError(
             f"{', '.join(taken)} in {name!r} can't be set: the run says how many lanes there are "
             "and what their seeds are."
         )
-    known = envpool.make_spec(task).config._fields
+    known = _fields(name, task, arguments)
     if wrong := [key for key in arguments if key not in known]:
-        near = difflib.get_close_matches(wrong[0], known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}."
+        free = sorted(set(known).difference(_OURS))
+        meant = difflib.get_close_matches(wrong[0], free, n=1)
+        hint = f"did you mean {meant[0]}?" if meant else f"there are {', '.join(free)}."
         raise RondelError(f"{task} of EnvPool has no argument {wrong[0]!r}; {hint}")
     if "reward_clip" in known:
         arguments = {"reward_clip": True} | arguments
@@ -72,23 +75,42 @@ def look(name: str, task: str, arguments: dict[str, Any]) -> tuple[EnvSpec, dict
             raise RondelError(
                 f"{name} has {players} players, and a ring has one: single-player ids would work."
             )
-        observation = observation_spec(pool.observation_space, name)
-        action = action_spec(pool.action_space, name)
-        if "noop_max" in known and isinstance(observation, Box):  # Atari, whose stacks we know
+        observation = observation_spec(without_bounds(pool.observation_space), name)
+        action = action_spec(without_bounds(pool.action_space), name)
+        # Atari; VizDoom shows the last stack of an episode twice, which is no shift
+        if "noop_max" in known and isinstance(observation, Box):
             observation = replace(observation, frames=pool.config.get("stack_num", 1))
-        if isinstance(observation, Box):
-            observation = _unbounded(observation)
         return EnvSpec(name, observation, action), arguments
     finally:
         pool.close()
 
 
-def _unbounded(box: Box) -> Box:
-    """Where EnvPool takes the least positive number for the least of all, there is no bound."""
-    if box.low.dtype.kind != "f":
-        return box
-    tiny = np.finfo(box.low.dtype).tiny
-    return replace(box, low=np.where(box.low == tiny, -np.inf, box.low).astype(box.low.dtype))
+def without_bounds(space: Any) -> Any:
+    """The space of EnvPool's as it is meant.
+
+    Where a part has no bound, EnvPool says the least positive number, for the least of all. That is
+    seen before anything is rounded: in 32 bits the one of 64 is 0.
+    """
+    match space:
+        case gym_spaces.Dict():
+            return gym_spaces.Dict({key: without_bounds(part) for key, part in space.items()})
+        case gym_spaces.Box() if np.issubdtype(space.dtype, np.floating):
+            tiny = np.finfo(space.dtype).tiny
+            low = np.where(space.low == tiny, -np.inf, space.low)
+            return gym_spaces.Box(low, space.high, dtype=low.dtype.type)
+    return space
+
+
+def _fields(name: str, task: str, arguments: dict[str, Any]) -> tuple[str, ...]:
+    """The arguments that an id has."""
+    failure: Exception | None = None
+    for given in ({}, arguments):  # some can't do without: VizdoomCustom-v1 without its files
+        try:
+            return tuple(envpool.make_spec(task, **given).config._fields)
+        except Exception as error:
+            failure = error
+    # it is about what is installed, not about what an environment did: its traceback says nothing
+    raise RondelError(f"{name} can't be made: {failure}") from failure
 
 
 def make_pool(name: str, task: str, arguments: dict[str, Any], seeds: list[int]) -> Any:
@@ -153,7 +175,7 @@ class PoolLanes:
         self.close()
         self._pool = make_pool(self._spec.id, self._task, self._arguments, [int(s) for s in seeds])
         self._write = writer(self._pool.observation_space)
-        self._translate = translator(self._pool.action_space)
+        self._translate = translator(without_bounds(self._pool.action_space))
         self._count = none = nothing_yet(self._b)
         obs, _ = self._call(self._pool.reset)
         return self._record(obs, none.total, none.over, none.over, ~none.over, none.length)

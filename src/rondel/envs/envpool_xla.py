@@ -19,7 +19,8 @@ import numpy as np
 from rondel.envs.arguments import split
 from rondel.envs.envpool import Count, account, look, make_pool, nothing_yet
 from rondel.errors import RondelError
-from rondel.types import Array, Env, EnvSpec, Step
+from rondel.spaces import Discrete, Space
+from rondel.types import Array, Env, EnvSpec, Step, Tree
 
 _pools: dict[int, Any] = {}  # those that are open in this process, by number
 _numbers = itertools.count()
@@ -57,7 +58,8 @@ def _init(spec: EnvSpec, task: str, arguments: dict[str, Any], keys: Array) -> t
     handle, none = pool.xla()[0], nothing_yet(len(seeds))
     obs, _ = pool.reset()
     _pools[number] = pool
-    step = Step(obs, none.total, none.over, none.over, ~none.over, none.total, none.length)
+    seen = _seen(spec.observation, obs)
+    step = Step(seen, none.total, none.over, none.over, ~none.over, none.total, none.length)
     return jax.tree.map(jnp.array, (State(Pool(handle, number), none), step))
 
 
@@ -67,8 +69,18 @@ def _step(spec: EnvSpec, state: State, action: Array) -> tuple[State, Step]:
     handle, (obs, reward, terminated, truncated, info) = advance(state.pool.handle, action)
     count, reward, length = account(jnp, state.games, reward, terminated, truncated, info)
     first = state.games.over
-    step = Step(obs, reward, terminated, truncated, first, count.total, length)
+    seen = _seen(spec.observation, obs)
+    step = Step(seen, reward, terminated, truncated, first, count.total, length)
     return State(replace(state.pool, handle=handle), count), step
+
+
+def _seen(space: Space, obs: Tree) -> Tree:
+    """Observations as the host's lanes have them: choices from 0, flags of int8."""
+    if isinstance(space, dict):
+        return {name: _seen(part, obs[name]) for name, part in space.items()}
+    if isinstance(space, Discrete) and space.start:
+        obs = obs - space.start
+    return obs.astype(space.dtype)
 
 
 def _close(state: State) -> None:

@@ -18,11 +18,13 @@ IN_ENVPOOL = {
     *("FrozenLake-v1", "FrozenLake8x8-v1"),
     *(f"{name}-v{version}" for name in _MUJOCO for version in (4, 5)),
 }
-"""Ids that mean the same there; Atari's games are there too, all of them."""
+"""Ids that mean the same there. Atari's games are there too, all of them, but preprocessed."""
 
 
 def quicker(env_id: str) -> str | None:
     """The id of the same environment in a quicker world, if there is one.
+
+    Of Atari it is the same game, but not what is seen of it: 84 x 84 grey pixels, 4 stacked.
 
     >>> quicker("gymnasium:Ant-v5"), quicker("gymnasium:ALE/Pong-v5"), quicker("gymnasium:Taxi-v4")
     ('envpool:Ant-v5', 'envpool:Pong-v5', None)

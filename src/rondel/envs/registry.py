@@ -7,12 +7,12 @@ Nothing heavy is imported until an environment of its world is made.
 
 from __future__ import annotations
 
-import difflib
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 from rondel.envs.arguments import split
+from rondel.envs.near import near
 from rondel.errors import RondelError
 from rondel.types import Env, HostWorld
 
@@ -174,6 +174,8 @@ def _near(env_id: str) -> str:
     """The nearest ids that there are, as a sentence."""
     full = [f"{world}:{name}" for world, ids in names().items() for name in ids]
     meant = {bare_id(name).lower(): name for name in reversed(full)} | {n.lower(): n for n in full}
-    close = difflib.get_close_matches(env_id.lower(), meant, n=6)
-    found = list(dict.fromkeys(meant[name] for name in close))[:3]
-    return f" Near it: {', '.join(found)}." if found else ""
+    found = near(env_id, meant)
+    hint = f" Near it: {', '.join(found)}." if found else ""
+    if not is_installed("envpool"):
+        hint += ' EnvPool has many more, such as Pong-v5: pip install "rondel[envpool]".'
+    return hint

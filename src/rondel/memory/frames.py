@@ -82,15 +82,22 @@ def pack(obs: Array, stacked: int, age: Array | None = None) -> Frames:
 
 
 def take(frames: Frames, lane: Array, row: Array) -> Array:
-    """The observations [k, ...] of rows [k] of lanes [k]."""
-    last = frames.stacked - 1
+    """The observations [*k, ...] of rows [*k] of lanes [*k]."""
+    last, lead = frames.stacked - 1, lane.shape
     age = frames.age.at[lane, row].get(mode="promise_in_bounds")
-    back = jnp.minimum(jnp.arange(last, -1, -1, dtype=jnp.int32)[None], age[:, None])
-    place = lane[:, None], row[:, None] + last - back
+    oldest_first = jnp.arange(last, -1, -1, dtype=jnp.int32).reshape(*[1] * len(lead), -1)
+    place = lane[..., None], row[..., None] + last - jnp.minimum(oldest_first, age[..., None])
     found = frames.newest.at[place].get(mode="promise_in_bounds")
     # what follows, such as bytes becoming floats, is not to be drawn into the gather, one by one
     found = lax.optimization_barrier(found)
-    return found.reshape(found.shape[0], -1, *found.shape[3:])
+    return found.reshape(*lead, -1, *frames.newest.shape[3:])
+
+
+def take_stories(frames: Frames, lane: Array) -> Array:
+    """All observations [k, n, ...] of lanes [k]."""
+    shape = lane.size, frames.age.shape[1]
+    row = jnp.broadcast_to(jnp.arange(shape[1], dtype=jnp.int32)[None], shape)
+    return take(frames, jnp.broadcast_to(lane[:, None], shape), row)
 
 
 def blank(like: Array, stacked: int, rows: int, ahead: int) -> Film:

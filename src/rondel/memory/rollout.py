@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from rondel.errors import RondelError
-from rondel.memory.frames import Frames, pack, stacked_of, take
+from rondel.memory.frames import Frames, pack, stacked_of, take, take_stories
 from rondel.ops import random
 from rondel.types import Memory
 
@@ -29,16 +29,19 @@ ROUNDS = 4  # of the shuffle, two steps each
 class Rollout(NamedTuple):
     """The newest round."""
 
-    rows: Tree  # [R, ...], or `Frames` of b lanes and T rows
+    rows: Tree  # [R, ...], or `Frames`: of b lanes and T rows, or of R sequences
     order: Array  # [epochs, R] int32: a permutation of the rows per epoch
 
 
-def rollout(epochs: int, minibatches: int, space: Space | None = None) -> Memory:
+def rollout(
+    epochs: int, minibatches: int, space: Space | None = None, sequences: bool = False
+) -> Memory:
     """A round is passed over `epochs` times, each in a new random order and `minibatches` parts.
 
     Items are any tree with leaves [b, T, ...], a batch the same tree with [R / minibatches, ...].
     Draw j is minibatch j % minibatches of epoch j // minibatches. The ticket is empty; ranking does
-    nothing. With a `space`, that of the items' `obs`, stacked frames are stored once.
+    nothing. With a `space`, that of the items' `obs`, stacked frames are stored once: over a lane's
+    steps, or with `sequences`, where a row is a stretch [L, ...] of time, over each of these.
     """
 
     def stored(items: Tree) -> Tree:
@@ -49,8 +52,9 @@ def rollout(epochs: int, minibatches: int, space: Space | None = None) -> Memory
         def framed(stacked: int, x: Array, flat: Array) -> Array | Frames:
             return pack(x, stacked) if stacked > 1 else flat
 
-        stacked = stacked_of(space, items.obs)
-        return rows._replace(obs=jax.tree.map(framed, stacked, items.obs, rows.obs))
+        stories = rows.obs if sequences else items.obs
+        stacked = stacked_of(space, stories)
+        return rows._replace(obs=jax.tree.map(framed, stacked, stories, rows.obs))
 
     def init(items_like: Tree, shards: int) -> Rollout:
         del shards  # a shard passes over its own lanes
@@ -70,6 +74,8 @@ def rollout(epochs: int, minibatches: int, space: Space | None = None) -> Memory
         chosen = lax.dynamic_index_in_dim(parts, j, keepdims=False)
 
         def read(x: Array | Frames) -> Array:
+            if isinstance(x, Frames) and sequences:
+                return take_stories(x, chosen)
             if isinstance(x, Frames):
                 length = x.age.shape[1]
                 return take(x, chosen // length, chosen % length)

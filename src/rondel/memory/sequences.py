@@ -2,9 +2,10 @@
 
 Shapes: b lanes; a round adds T rows per lane; the ring keeps C rows per lane, C a multiple of T.
 Sequences are L rows long and begin at every S-th row, S dividing both T and L, so neighbours share
-L - S rows: a row is stored once all the same. The state of a recurrent network is kept before each
-beginning. What a learner does with it (burn-in: running over the first rows only to bring that
-state up to date) is its own affair.
+L - S rows: a row is stored once all the same. Of observations that stack F frames a round keeps the
+newest ones and the F - 1 before: a story (`memory.frames`) for each lane of each round. The state
+of a recurrent network is kept before each beginning. What a learner does with it (burn-in: running
+over the first rows only to bring that state up to date) is its own affair.
 
 Kapturowski et al., Recurrent Experience Replay in Distributed Reinforcement Learning, ICLR 2019.
 """
@@ -19,11 +20,13 @@ from jax import lax
 
 from rondel.errors import RondelError
 from rondel.memory import priorities
+from rondel.memory.frames import Frames, pack, stacked_of, take
 from rondel.memory.replay import EPSILON
 from rondel.ops import random
 from rondel.types import Memory
 
 if TYPE_CHECKING:
+    from rondel.spaces import Space
     from rondel.types import Array, Tree
 
 Place: TypeAlias = "tuple[Array, Array]"  # lane, and which of its beginnings; a draw's ticket
@@ -54,7 +57,7 @@ class SequenceBatch(NamedTuple):
 class Sequences(NamedTuple):
     """The newest rounds."""
 
-    rows: Tree  # [b, C, ...]
+    rows: Tree  # [b, C, ...], or `Frames` of C / T * b stories: round k of a lane is k * b + lane
     carry: Tree  # [b, C / S, ...]
     levels: priorities.Levels  # of a tree; beginning i of a lane is leaf i * b + lane
     head: Array  # () int32: the row that the next round is written at
@@ -72,12 +75,14 @@ def sequences(
     stride: int,
     exponent: float | None = None,
     warmup_rounds: int = 0,
+    space: Space | None = None,
 ) -> Memory:
     """The newest `capacity` rows (rounded up to whole rounds), drawn in sequences of `length`.
 
     Items are `Stretch`, batches `SequenceBatch` of batch / shards sequences. With an `exponent`
     those with a greater error come more often, as in `replay.prioritised`; else all are alike.
-    Feedback is [n], an error per sequence.
+    Feedback is [n], an error per sequence. With a `space`, that of the rows' `obs`, stacked frames
+    are stored once.
     """
     if length % stride:
         raise RondelError(
@@ -89,17 +94,34 @@ def sequences(
     def weigh(error: Array) -> Array:
         return (jnp.abs(error) + EPSILON) ** (exponent or 0.0)
 
+    def stored(rows: Tree) -> Tree:
+        """A round's rows [b, T, ...], those of stacked frames as stories."""
+        if space is None:
+            return rows
+
+        def framed(stacked: int, x: Array) -> Array | Frames:
+            return pack(x, stacked) if stacked > 1 else x
+
+        return rows._replace(obs=jax.tree.map(framed, stacked_of(space, rows.obs), rows.obs))
+
     def init(items_like: Stretch, shards: int) -> Sequences:
         lanes, added = jax.tree.leaves(items_like.rows)[0].shape[:2]
         size = -(-capacity // (shards * lanes * added)) * added
         _check(added, size, batch, lanes, shards, length, stride)
 
-        def zeros(rows: int, tree: Tree) -> Tree:
-            return jax.tree.map(lambda x: jnp.zeros((lanes, rows, *x.shape[2:]), x.dtype), tree)
+        def room(x: Array | Frames) -> Array | Frames:
+            if isinstance(x, Frames):
+                stories = size // added * lanes
+                return Frames(*(jnp.zeros((stories, *part.shape[1:]), part.dtype) for part in x))
+            return jnp.zeros((lanes, size, *x.shape[2:]), x.dtype)
 
+        def starts(x: Array) -> Array:
+            return jnp.zeros((lanes, size // stride, *x.shape[2:]), x.dtype)
+
+        rows = jax.eval_shape(stored, items_like.rows)
         return Sequences(
-            rows=zeros(size, items_like.rows),
-            carry=zeros(size // stride, items_like.carry),
+            rows=jax.tree.map(room, rows, is_leaf=_is_frames),
+            carry=jax.tree.map(starts, items_like.carry),
             levels=priorities.empty(lanes * size // stride),
             head=jnp.zeros((), jnp.int32),  # each its own buffer: a buffer is donated once
             filled=jnp.zeros((), jnp.int32),
@@ -113,17 +135,23 @@ def sequences(
         lanes, added = items.rows.valid.shape
         size = memory.rows.valid.shape[1]
 
-        def put(stored: Array, new: Array, at: Array) -> Array:
-            return lax.dynamic_update_slice(stored, new, (0, at, *[0] * (new.ndim - 2)))
+        def put(kept: Array, new: Array, at: Array, axis: int = 1) -> Array:
+            return lax.dynamic_update_slice_in_dim(kept, new, at, axis)
+
+        def put_rows(kept: Tree, new: Tree) -> Tree:
+            if isinstance(kept, Frames):
+                story = memory.head // added * lanes
+                return jax.tree.map(lambda k, n: put(k, n, story, axis=0), kept, new)
+            return put(kept, new, memory.head)
 
         # a lane that was started anew: its last row does not lead to this round's first one
         before, first = (memory.head - 1) % size, items.rows.first[:, 0]
         same = _same(memory.edge, jax.tree.map(lambda x: x[:, 0], items.edge), lanes)
         goes_on = memory.rows.valid[:, before] & ~first & same
         rows = memory.rows._replace(valid=memory.rows.valid.at[:, before].set(goes_on))
-        rows = jax.tree.map(lambda s, n: put(s, n, memory.head), rows, items.rows)
+        rows = jax.tree.map(put_rows, rows, stored(items.rows), is_leaf=_is_frames)
         slot = memory.head // stride
-        carry = jax.tree.map(lambda s, n: put(s, n, slot), memory.carry, items.carry)
+        carry = jax.tree.map(lambda k, n: put(k, n, slot), memory.carry, items.carry)
         # an episode's beginning needs nothing of what came before
         unbroken = jnp.where(same | first, memory.unbroken, 0)
         return memory._replace(
@@ -163,10 +191,13 @@ def sequences(
         lane, start = place = leaf % lanes, leaf // lanes
         row = (start[:, None] * stride + jnp.arange(length, dtype=jnp.int32)[None]) % size
 
-        def take(x: Array) -> Array:
+        def read(x: Array | Frames) -> Array:
+            if isinstance(x, Frames):
+                added = x.age.shape[1]
+                return take(x, row // added * lanes + lane[:, None], row % added)
             return x.at[lane[:, None], row].get(mode="promise_in_bounds")
 
-        rows = jax.tree.map(take, memory.rows)
+        rows = jax.tree.map(read, memory.rows, is_leaf=_is_frames)
         rows = rows._replace(valid=rows.valid & (weight > 0.0)[:, None])
         carry = jax.tree.map(
             lambda x: x.at[lane, start].get(mode="promise_in_bounds"), memory.carry
@@ -181,6 +212,10 @@ def sequences(
         return memory._replace(levels=priorities.assign(memory.levels, leaf, weigh(feedback)))
 
     return Memory(init, add, draw, rank, draws, warmup_rounds)
+
+
+def _is_frames(x: Tree) -> bool:
+    return isinstance(x, Frames)
 
 
 def _same(one: Tree, two: Tree, lanes: int) -> Array:

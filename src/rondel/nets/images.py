@@ -1,9 +1,10 @@
 """Networks that see images, from observations [..., *shape] to features [..., width].
 
 An image is a Box of three axes. Its channels are the smaller of the first and the last axis, the
-last if they are equal: (4, 84, 84) has four channels, and so has (10, 10, 4). Bytes become numbers
-from 0 to 1. Of an observation tree each image goes through convolutions of its own, and all else
-through `encode`.
+last if they are equal: (4, 84, 84) has four channels, and so has (10, 10, 4). Bytes of four axes
+are a stack of such images, whose channels follow one another; bytes of two axes are an image of one
+channel, unless they are too few for `nature`. Bytes become numbers from 0 to 1. Of an observation
+tree each image goes through convolutions of its own, and all else through `encode`.
 """
 
 from __future__ import annotations
@@ -65,7 +66,11 @@ def minatar(space: Space) -> Network:
 
 
 def is_image(space: Leaf) -> bool:
-    return isinstance(space, Box) and len(space.shape) == 3
+    if not isinstance(space, Box):
+        return False
+    if len(space.shape) == 2:  # those of a small table may be anything
+        return space.dtype == "uint8" and min(space.shape) >= _NATURE.smallest
+    return len(space.shape) == 3 or (len(space.shape) == 4 and space.dtype == "uint8")
 
 
 def fitting(space: Space) -> str | None:
@@ -95,7 +100,7 @@ def network(space: Space, trunk: Trunk) -> tuple[Network, int]:
     def apply(params: Tree, obs: Tree) -> Array:
         layers = iter(params)
         features = [
-            _see(trunk, next(layers), x) if is_image(leaf) else encode(leaf, x)
+            _see(trunk, next(layers), x, leaf.shape) if is_image(leaf) else encode(leaf, x)
             for leaf, x in parts(space, obs)
         ]
         return jnp.concatenate(features, -1)
@@ -104,19 +109,20 @@ def network(space: Space, trunk: Trunk) -> tuple[Network, int]:
     return Network(init, apply), sum(sizes)
 
 
-def _see(trunk: Trunk, layers: Tree, image: Array) -> Array:
+def _see(trunk: Trunk, layers: Tree, image: Array, shape: _Shape) -> Array:
     """Features [..., width] of an image [..., *shape]."""
     *kernels, dense = layers
-    *batch, _, _, _ = image.shape
+    batch = image.shape[: image.ndim - len(shape)]
     if image.dtype == jnp.uint8:  # a kernel is smaller than a batch of images
         kernels[0] = kernels[0] | {"w": kernels[0]["w"] / 255.0}
+    one = _stack(shape)[1:]
 
     def flat(kernels: Tree, rows: Array) -> Array:
-        first = channels_first(rows.shape[1:])
-        seen = trunk.see(kernels, rows.transpose((1, 2, 3, 0) if first else (3, 1, 2, 0)))
+        x = rows.transpose((1, 2, 3, 4, 0) if channels_first(one) else (1, 4, 2, 3, 0))
+        seen = trunk.see(kernels, x.reshape(-1, *x.shape[2:]))
         return seen.reshape(-1, rows.shape[0]).T
 
-    rows = image.reshape(-1, *image.shape[-3:])
+    rows = image.reshape(-1, *_stack(shape))
     on_cpu = jax.default_backend() == "cpu"
     seen = (chunked(flat, trunk.chunk) if on_cpu else flat)(kernels, rows)
     out = seen @ dense["w"]
@@ -143,17 +149,24 @@ def _too_small(images: list[_Shape], trunk: Trunk) -> list[_Shape]:
     return [shape for shape in images if min(_sizes(shape)[1:]) < trunk.smallest]
 
 
+def _stack(shape: _Shape) -> _Shape:
+    """The shape of an image as that of a stack of images with three axes each."""
+    return (1, *shape, 1) if len(shape) == 2 else (1, *shape)[-4:]
+
+
 def _sizes(image: _Shape) -> _Shape:
     """Channels, height and width."""
-    return image if channels_first(image) else (image[2], *image[:2])
+    stacked, *one = _stack(image)
+    channels, rows, columns = one if channels_first(tuple(one)) else (one[2], *one[:2])
+    return stacked * channels, rows, columns
 
 
 def _check(space: Space, images: list[_Shape], trunk: Trunk) -> None:
     if not images:
         shapes = ", ".join(str(leaf.shape) for leaf, _ in parts(space, space))
         raise RondelError(
-            f"{trunk.name} needs an image, a Box of three axes such as (84, 84, 3), and among "
-            f"observations of {shapes} there is none. mlp takes them."
+            f"{trunk.name} needs an image, a Box of three axes such as (84, 84, 3) or bytes of two "
+            f"or four, and among observations of {shapes} there is none. mlp takes them."
         )
     small = _too_small(images, trunk)
     if small:

@@ -30,7 +30,7 @@ def own_torso(network: Network, space: Space) -> tuple[Network, int]:
     shape = getattr(out, "shape", None)
     if shape is None or len(shape) != 2 or shape[0] != rows:
         raise RondelError(
-            f"For observations {_shapes(space, rows)} the network gave {_described(out)}; it must "
+            f"For observations {_shapes(space, rows)} the network gave {described(out)}; it must "
             f"give features of shape ({rows}, n). Rondel adds the last layers itself."
         )
 
@@ -49,10 +49,11 @@ def _like(space: Space, rows: int) -> Tree:
 
 
 def _shapes(space: Space, rows: int) -> str:
-    return _described(_like(space, rows))
+    return described(_like(space, rows))
 
 
-def _described(tree: Any) -> str:
+def described(tree: Any) -> str:
+    """The types and shapes of arrays, in words."""
     if not jax.tree.leaves(tree):
         return repr(tree)
     words = jax.tree.map(lambda x: f"{x.dtype}{list(x.shape)}", tree)

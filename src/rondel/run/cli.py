@@ -232,6 +232,9 @@ def _asked(command: Any, argv: list[str]) -> tuple[str, str, dict[str, Any], dic
         raise SystemExit(0 if asked else 2)
     name, env, *flags = argv
     module = algorithms.find(name)
+    if _given([flag.partition("=")[0] for flag in flags], "--memory") and not module.RECURRENT:
+        those = ", ".join(n for n in algorithms.TABLE if algorithms.find(n).RECURRENT)
+        raise RondelError(f"{name} can't remember an episode, so it has no --memory; {those} can.")
     tuned = {} if _given(flags, "--no-tuned") else tuned_for(name, env)
     own, rest = split(tuned)
     options = with_fields(Flags(lanes=module.LANES), own)

@@ -7,7 +7,8 @@ from importlib import import_module
 from typing import Any
 
 from rondel.errors import RondelError
-from rondel.spaces import Space
+from rondel.nets.own import described
+from rondel.spaces import Space, zeros
 from rondel.types import Network
 
 _FORMS = (
@@ -49,8 +50,19 @@ def imported(path: str) -> Any:
 def as_network(given: Any, space: Space) -> Network:
     """A pair of functions, or a function of the observation space that makes one."""
     if callable(given):
-        given = given(space)
+        given = _made(given, space)
     pair = tuple(given) if isinstance(given, tuple | list) else ()
     if len(pair) != 2 or not all(map(callable, pair)):
         raise RondelError(f"{given!r} is no network: it should be {_FORMS}.")
     return Network(*pair)
+
+
+def _made(function: Any, space: Space) -> Any:
+    """What a function makes of the observation space."""
+    try:
+        return function(space)
+    except Exception as error:
+        raise RondelError(
+            f"{name_of(function)} can't make a network for observations {described(zeros(space))}: "
+            f"{type(error).__name__}: {error}"
+        ) from error

@@ -30,7 +30,8 @@ def observation_spec(space: Any, env: str) -> Space:
         case gym_spaces.Box():
             dtype = np.dtype(space.dtype).name
             dtype = _NARROW.get(dtype, dtype)
-            return Box(_bound(space.low, dtype), _bound(space.high, dtype), dtype)
+            low, high = (_narrow(bound, dtype) for bound in _bounds(space))
+            return Box(low, high, dtype)
         case gym_spaces.Discrete():
             return Discrete(int(space.n), int(space.start))
         case gym_spaces.MultiDiscrete():
@@ -121,8 +122,8 @@ def translator(space: Any) -> Callable[[Any], Any]:
         case gym_spaces.MultiDiscrete(start=start, dtype=dtype):
             return lambda action: (action.reshape(-1, *start.shape) + start).astype(dtype)
     # in the environment's own precision: rounded to 32 bits, 0.1 would lie beyond a bound of 0.1
-    low, high, wide = space.low, space.high, np.result_type(space.dtype, np.float32)
-    if not space.is_bounded() or np.issubdtype(space.dtype, np.integer):
+    (low, high), wide = _bounds(space), np.result_type(space.dtype, np.float32)
+    if np.isinf([low, high]).any() or np.issubdtype(space.dtype, np.integer):
         box = Box(low, high, space.dtype.name)
         return lambda action: box.to_env(action.astype(wide)).clip(low, high)
     half = (high.astype(wide) - low) * 0.5
@@ -140,8 +141,20 @@ def translator(space: Any) -> Callable[[Any], Any]:
     return scale
 
 
-def _bound(bound: Any, dtype: str) -> Any:
+def _bounds(space: Any) -> tuple[Any, Any]:
+    """The bounds of a Box in its own precision.
+
+    What no 32 bits can hold, and the greatest number that they can, says that there is no bound:
+    that is what it is written for, and no action could be scaled to it.
+    """
+    if np.issubdtype(space.dtype, np.integer):
+        return space.low, space.high
+    most = np.finfo(np.float32).max
+    low = np.where(space.low <= -most, -np.inf, space.low)
+    return low, np.where(space.high >= most, np.inf, space.high)
+
+
+def _narrow(bound: Any, dtype: str) -> Any:
     if np.issubdtype(dtype, np.integer):
         bound = bound.clip(np.iinfo(dtype).min, np.iinfo(dtype).max)
-    with np.errstate(over="ignore"):  # 1e308 becomes infinity, which is what it means
-        return bound.astype(dtype)
+    return bound.astype(dtype)

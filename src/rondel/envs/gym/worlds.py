@@ -23,6 +23,8 @@ from rondel.envs.errors import EnvError
 from rondel.envs.gym import dm, examine, old, vector
 from rondel.envs.gym.lanes import Lanes
 from rondel.envs.gym.spaces import action_spec, observation_spec, with_mask
+from rondel.envs.gym.stacks import stacked_by, stacking
+from rondel.envs.registry import is_installed
 from rondel.errors import RondelError
 from rondel.spaces import MASK
 from rondel.types import EnvSpec, HostWorld
@@ -154,7 +156,7 @@ def registered() -> list[str]:
 
 def _look(env: Any, name: str) -> tuple[EnvSpec, bool]:
     """The environment's spec, and whether its info brings a mask to add to the observation."""
-    observation = observation_spec(env.observation_space, name)
+    observation = stacking(observation_spec(env.observation_space, name), stacked_by(env))
     action = action_spec(env.action_space, name)
     _, info = examine.reset(env, name, seed=0)
     masked = MASK in info and not (isinstance(observation, dict) and MASK in observation)
@@ -180,8 +182,13 @@ def _make(name: str, render_mode: str | None = None) -> Any:
     except gymnasium.error.DependencyNotInstalled as error:
         raise RondelError(
             f"gymnasium:{name} needs a package that is not here: {error}.{_extra(str(error))}"
+            f"{_in_envpool(bare)}"
         ) from error
     except Exception as error:
+        if isinstance(error, ImportError) and _is_gymnasiums(bare):
+            raise RondelError(
+                f"gymnasium:{name} can't be made: {error}{_in_envpool(bare)}"
+            ) from error
         if _is_about_arguments(error):
             raise RondelError(f"gymnasium:{name} can't be made: {error}.") from error
         raise EnvError(
@@ -201,6 +208,23 @@ def _extra(error: str) -> str:
         if word in error.lower():
             return f' With Rondel: pip install "rondel[{extra}]".'
     return ""
+
+
+def _is_gymnasiums(name: str) -> bool:
+    """Is the code behind an id Gymnasium's own, so that its traceback is of no use?"""
+    entry = gymnasium.spec(name).entry_point
+    module = entry if isinstance(entry, str) else getattr(entry, "__module__", "")
+    return module.startswith("gymnasium.")
+
+
+def _in_envpool(name: str) -> str:
+    """Whether EnvPool is here and has the id, as a sentence."""
+    if not is_installed("envpool"):
+        return ""
+    from rondel.envs import envpool
+
+    there = envpool.registered()
+    return f" EnvPool is here and has it: envpool:{name}." if name in there else ""
 
 
 def _name(env: Any) -> str:

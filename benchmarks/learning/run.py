@@ -158,7 +158,7 @@ def main() -> None:
         speeds = sorted(r["steps_per_second"] for r in results)
         digits = 0 if abs(row.goal) > 1 else 2
         line = (
-            f"| `{row.command}` | {row.goal:g} ({row.needed} of {row.seeds}) | "
+            f"| `{in_table(row.command)}` | {row.goal:g} ({row.needed} of {row.seeds}) | "
             f"{sum(s >= row.goal for s in scores)} of {len(scores)} | "
             f"{' '.join(f'{s:.{digits}f}' for s in scores)} | "
             f"{sum(scores) / len(scores):.{digits + 1}f} | "
@@ -166,7 +166,11 @@ def main() -> None:
         )
         print(line, flush=True)
         if args.write:
-            write(row.command, line)
+            write(in_table(row.command), line)
+
+
+def in_table(command: str) -> str:
+    return command.replace("|", "\\|")
 
 
 def write(command: str, line: str) -> None:

@@ -3,9 +3,9 @@
 `rondel train` starts from these and prints them. Besides fields of the algorithm's `Config` a row
 may set the run's own: lanes, block, normalise_observations, scale_rewards. How well they do is in
 benchmarks/learning and benchmarks/games; those of LunarLander-v3, HalfCheetah-v5, Pong-v5,
-Breakout-MinAtar and of ars are others' settings. Those of rainbow, apex, gorila, r2d2, r2d3, of sac
-for HalfCheetah-v5, of ars but for CartPole-v1 and of alphazero for ConnectFour-v0 have not been run
-to their ends yet, and those of qtopt on one seed only.
+Breakout-MinAtar and of ars are others' settings. Those of gorila, r2d2, r2d3, of sac for
+HalfCheetah-v5, of ars but for CartPole-v1 and of alphazero for ConnectFour-v0 have not been run to
+their ends yet, those of qtopt on one seed only, and those of apex don't do on every seed.
 """
 
 from __future__ import annotations

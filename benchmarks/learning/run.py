@@ -63,7 +63,10 @@ def behind(lag: int, plan: str = "actor*4 | learner") -> tuple[str, ...]:
 SHOWN = ("--demonstrations", "shown.safetensors")
 CENTRAL = "actor+memory+gradient*4 | update"
 # what lag does with V-trace and without: the same settings, weights up to date and 8 rounds old
-EVEN = ("--no-tuned", "--rollout", "16")
+EVEN = (
+    *("--no-tuned", "--lanes", "8", "--block", "2", "--rollout", "16", "--scale-rewards"),
+    *("--anneal-steps", "300000"),
+)
 
 
 ROWS = {
@@ -97,14 +100,14 @@ ROWS = {
     "es-cartpole": Row("es", "CartPole-v1", 1_000_000, 475, 5),
     "ars-cartpole": Row("ars", "CartPole-v1", 500_000, 475, 5),
     "ars-swimmer": Row("ars", "gymnasium:Swimmer-v5", 2_000_000, 320, 5),
-    "vtrace-lag-0": Row("impala", "CartPole-v1", 500_000, 475, 5, EVEN + behind(0)),
-    "vtrace-lag-8": Row("impala", "CartPole-v1", 500_000, 475, 5, EVEN + behind(8)),
-    "uncorrected-lag-0": Row("a3c", "CartPole-v1", 500_000, 475, 5, EVEN + behind(0)),
+    "vtrace-lag-0": Row("impala", "CartPole-v1", 300_000, 475, 5, EVEN + behind(0)),
+    "vtrace-lag-8": Row("impala", "CartPole-v1", 300_000, 475, 5, EVEN + behind(8)),
+    "uncorrected-lag-0": Row("a3c", "CartPole-v1", 300_000, 475, 5, EVEN + behind(0)),
     "r2d2-hidden": Row("r2d2", HIDDEN, 1_000_000, 400, 5),
     # what nobody finds by chance: with demonstrations, and without
     "r2d3-key-door": Row("r2d3", "KeyDoor-v0", 300_000, 0.8, 5, SHOWN),
     "r2d2-key-door": Row("r2d2", "KeyDoor-v0", 300_000, 0.1, 0),
-    "uncorrected-lag-8": Row("a3c", "CartPole-v1", 500_000, 475, 0, EVEN + behind(8)),
+    "uncorrected-lag-8": Row("a3c", "CartPole-v1", 300_000, 475, 0, EVEN + behind(8)),
 }
 
 

@@ -1,4 +1,4 @@
-"""The one exception that Rondel raises on purpose."""
+"""What Rondel raises on purpose."""
 
 
 class RondelError(Exception):
@@ -6,6 +6,10 @@ class RondelError(Exception):
 
     The command line prints it without a traceback; Python code can catch it by this one name.
     """
+
+
+class OwnCodeError(RondelError):
+    """Code of the user's own raised; `__cause__` is its exception, traceback and all."""
 
 
 def at_least(minimum: float, **fields: float | None) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from rondel.errors import RondelError
+from rondel.errors import OwnCodeError
 
 
-class EnvError(RondelError):
-    """An environment's own code raised; `__cause__` is its exception, traceback and all.
+class EnvError(OwnCodeError):
+    """An environment's own code raised.
 
     The sentence names the environment, the lane, its seed, where in the episode it happened and
     the last action.

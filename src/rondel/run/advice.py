@@ -23,7 +23,8 @@ _REMEDIES = {
     "policy": f"More lanes in a call (--lanes) or a smaller network cost less a step, {_LEARNS}.",
     "gradient": f"Fewer passes over what is collected, or a smaller network, cost less, {_LEARNS}.",
     "label": f"A smaller network costs less, {_LEARNS}.",
-    "memory": "Stacked frames that a Box declares (frames=4) are stored once.",
+    "memory": f"Smaller batches or fewer draws cost less, {_LEARNS}. Stacked frames that a Box "
+    "declares (frames=4) are stored once.",
     "update": f"The optimiser is what costs: a smaller network, or larger and fewer batches, "
     f"{_LEARNS}.",
     "dispatch": "Four times the rows would take hardly longer: the program spends its time on "
@@ -124,9 +125,8 @@ def _copies(profile: Profile, bound: Bound, simulates: bool) -> Iterator[str]:
     Not of a policy: each copy would make as many calls, which cost as much for fewer lanes.
     """
     about, piece = profile.about, bound.piece
-    saved = (
-        bound.part * profile.seconds / max(profile.rounds, 1) / 2
-    )  # of a round, by twice as many
+    # of a round, by twice as many
+    saved = bound.part * profile.seconds / max(profile.rounds, 1) / 2
     if simulates:
         # environments that sleep leave a core to others; EnvPool's work in threads of their own
         sleeps = piece.sleeps and not about.env.startswith("envpool")

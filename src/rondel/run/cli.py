@@ -17,8 +17,7 @@ import tyro
 
 import rondel
 from rondel import algorithms, envs
-from rondel.envs.errors import EnvError
-from rondel.errors import RondelError
+from rondel.errors import OwnCodeError, RondelError
 from rondel.run import diagnosis, display, training
 from rondel.run.checkpoint import numbered
 from rondel.run.fields import with_fields
@@ -195,7 +194,7 @@ def main(argv: list[str] | None = None) -> None:
     try:
         commands[argv[0]](argv[1:])
     except RondelError as error:
-        if isinstance(error, EnvError):  # the user's own code: where it went wrong is theirs to see
+        if isinstance(error, OwnCodeError):  # where it went wrong is the user's to see
             traceback.print_exception(error.__cause__)
             for note in getattr(error, "__notes__", ()):  # the traceback too, of another process
                 print(note, file=sys.stderr)

@@ -6,7 +6,7 @@ import inspect
 from importlib import import_module
 from typing import Any
 
-from rondel.errors import RondelError
+from rondel.errors import OwnCodeError, RondelError
 from rondel.nets.own import described
 from rondel.spaces import Space, zeros
 from rondel.types import Network
@@ -62,7 +62,7 @@ def _made(function: Any, space: Space) -> Any:
     try:
         return function(space)
     except Exception as error:
-        raise RondelError(
+        raise OwnCodeError(
             f"{name_of(function)} can't make a network for observations {described(zeros(space))}: "
             f"{type(error).__name__}: {error}"
         ) from error

@@ -51,10 +51,10 @@ def _found(setup: Setup, cores: int) -> Iterator[tuple[str, str]]:
         if flags := _placed(setup, fewer):
             yield "fewer", flags
     if len(plan.pieces) > 1 and not plan.free:
-        lag = max(1, plan.lag)
-        if not plan.lag and _fits(setup, replace(plan, lag=lag), setup.task.block):
+        lag, here = max(1, plan.lag), (setup.task.block, setup.options.on)
+        if not plan.lag and _fits(setup, replace(plan, lag=lag), *here):
             yield "lag", f"--lag {lag}"
-        if _fits(setup, replace(plan, lag=lag, free=True), setup.task.block):
+        if _fits(setup, replace(plan, lag=lag, free=True), *here):
             yield "free", f"--free --lag {lag}"
     for name, stage, most in (
         ("gradients", "gradient", 2 * plan.copies("gradient") if elsewhere else 0),
@@ -98,17 +98,19 @@ def _placed(setup: Setup, plan: Plan | None, whole: bool = False) -> str:
     acting = max(map(plan.copies, ACTING))
     smaller = gcd(task.block, task.lanes // acting) if task.lanes % acting == 0 else 0
     for block in dict.fromkeys((task.block, smaller)):
-        if block and _fits(setup, plan, block):
+        elsewhere = not whole and on in ("inline", "threads")
+        if block and _fits(setup, plan, block, "processes" if elsewhere else on):
             flags = f'--plan "{plan}"' if plan.cut else f"--plan {plan}"
             flags += f" --block {block}" if block != task.block else ""
-            return flags + (" --on processes" if not whole and on in ("inline", "threads") else "")
+            return flags + (" --on processes" if elsewhere else "")
     return ""
 
 
-def _fits(setup: Setup, plan: Plan, block: int) -> bool:
-    """Would this run, with its lanes in such blocks, follow that plan?"""
+def _fits(setup: Setup, plan: Plan, block: int, on: str | None) -> bool:
+    """Would this run, with its lanes in such blocks and its copies there, follow that plan?"""
+    options = replace(setup.options, on=on)
     try:
-        check_plan(setup.task._replace(block=block), plan, setup.options, setup.name)
+        check_plan(setup.task._replace(block=block), plan, options, setup.name)
     except RondelError:
         return False
     return True

@@ -21,6 +21,8 @@ from execution.backends.test_ray import marked
 from execution.backends.test_recovery import PLANS, Once, crash_always, hang, stop
 from execution.test_equality import assert_equal, run, task
 from rondel.execution.backend import Lost
+from rondel.execution.backends.journal import Asked, Journal
+from rondel.execution.backends.ledger import Call, Promise
 from rondel.execution.loop import Limits, rounds
 from rondel.execution.ring import Ring
 from rondel.plan import parse
@@ -192,6 +194,62 @@ def test_the_head_is_lost(too: bool, tmp_path: Path) -> None:
     assert "Traceback" not in said
     assert not any(map(runs, actors))
     assert eventually(lambda: not any(map(runs, there)), 90)  # Ray's own look for the head so long
+
+
+class Keeping:
+    """A copy that has answered two calls: it has made something, and given its state."""
+
+    def __init__(self) -> None:
+        self.arrival, self.keeping, self.open = None, 0.0, ()
+        self.journal = Journal(is_kept=True, reads=True)
+        self.made = self._promise("made")
+        self.journal.note(Asked("produce", (), [self.made]))
+
+    def _promise(self, ref: str) -> Any:
+        promise = Promise()
+        promise.ref, promise.call = ref, Call(self, Asked("", (), None), 0, 0)
+        promise.call.end()
+        return promise
+
+    def call(self, request: str, *args: Any) -> Any:
+        self.journal.note(Asked(request, args, []))
+        return self._promise("flag"), self._promise("state")
+
+
+@pytest.fixture
+def keeping(monkeypatch: Any) -> Any:
+    """A backend whose one copy's state has come -> it, with how long that was waited for."""
+    runner, waited = backend.Ray(deadline=60.0, restarts=1), []
+
+    def wait(refs: Any, timeout: float, **_: Any) -> Any:
+        waited.append(timeout)
+        return refs, []
+
+    monkeypatch.setattr(backend.ray, "wait", wait)
+    monkeypatch.setattr(backend.ray, "get", lambda refs, timeout: [True] * len(refs))
+    monkeypatch.setattr(backend, "bring_here", lambda promises, patience: None)
+    runner._copies = [Keeping()]
+    runner._keeper.abandon()  # so that it is time to
+    return runner, waited
+
+
+def test_what_is_lost_before_it_was_brought_here_can_still_be_made_again(
+    keeping: Any, monkeypatch: Any
+) -> None:
+    runner, _ = keeping
+    (copy,) = runner._copies
+
+    def lose(promises: Any, patience: float) -> None:
+        if copy.made in promises:
+            raise ray.exceptions.ObjectLostError("", "", "")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(backend, "bring_here", lose)
+        runner.settled()
+    assert [asked.request for asked in copy.journal.answered] == ["produce"]
+    assert copy.journal.base is None
+    runner.settled()
+    assert (copy.journal.answered, copy.journal.base.ref) == ([], "state")
 
 
 def test_calls_are_asked_again_from_the_first_that_did_not_come(monkeypatch: Any) -> None:

@@ -294,13 +294,13 @@ class Ray(Ranges):
         began = time.monotonic()
         try:
             flags = ray.get([flag.ref for flag in self._keeper.flags], timeout=self._deadline)
-            bring_here(states)
-        except RayError:  # lost on their way
+            older = [made for copy in self._copies for made in copy.journal.made_until_kept()]
+            needed = [promise for made in older if (promise := made())]
+            bring_here([*states, *needed], self._deadline)
+        except RayError:  # lost on their way, or late: journals still have all of it
             self._keeper.abandon()
             return
-        older = [made for copy in self._copies for made in copy.journal.made_until_kept()]
         self._keeper.take(flags)
-        bring_here([promise for made in older if (promise := made())])
         spent = time.monotonic() - began
         self._keeper.took(spent + max(copy.keeping for copy in self._copies))
 

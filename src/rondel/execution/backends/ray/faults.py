@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -76,13 +77,18 @@ def is_lost(ref: Any, patience: float) -> bool:
     return False
 
 
-def bring_here(promises: Iterable[Promise]) -> None:
-    """Hold what was promised on the driver's own node, lest it is lost with another."""
+def bring_here(promises: Iterable[Promise], patience: float) -> None:
+    """Hold what was promised on the driver's own node, lest it is lost with another.
+
+    It raises a RayError if something is lost already, or not here within so many seconds.
+    """
+    end = time.monotonic() + patience
     here = [ray.get_runtime_context().get_node_id()]
     by_ref = {promise.ref: promise for promise in promises}
     for ref, at in get_local_object_locations(list(by_ref)).items():
         if at["node_ids"] not in ([], here):  # what is small is in the driver itself
-            by_ref[ref].ref = ray.put(ray.get(ref))
+            value = ray.get(ref, timeout=max(0.0, end - time.monotonic()))
+            by_ref[ref].ref = ray.put(value)
 
 
 def fault_of(ref: Any, names: Mapping[str, str]) -> Elsewhere | Lost | None:

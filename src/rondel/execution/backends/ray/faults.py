@@ -16,6 +16,7 @@ from rondel.execution.backend import Lost
 from rondel.execution.backends.actor import OutOfTurn
 from rondel.execution.backends.failure import Elsewhere
 from rondel.execution.backends.ledger import Promise
+from rondel.execution.backends.ray.joining import is_client
 
 
 class Died(Lost):
@@ -83,12 +84,19 @@ def bring_here(promises: Iterable[Promise], patience: float) -> None:
     It raises a RayError if something is lost already, or not here within so many seconds.
     """
     end = time.monotonic() + patience
-    here = [ray.get_runtime_context().get_node_id()]
     by_ref = {promise.ref: promise for promise in promises}
-    for ref, at in get_local_object_locations(list(by_ref)).items():
-        if at["node_ids"] not in ([], here):  # what is small is in the driver itself
-            value = ray.get(ref, timeout=max(0.0, end - time.monotonic()))
-            by_ref[ref].ref = ray.put(value)
+    for ref in _elsewhere(list(by_ref)):
+        value = ray.get(ref, timeout=max(0.0, end - time.monotonic()))
+        by_ref[ref].ref = ray.put(value)
+
+
+def _elsewhere(refs: list[Any]) -> list[Any]:
+    """Which of these lie on other nodes only."""
+    if is_client():
+        return refs  # who holds them is not known here; what is put goes to the head's node
+    here = [ray.get_runtime_context().get_node_id()]
+    at = get_local_object_locations(refs)
+    return [ref for ref in at if at[ref]["node_ids"] not in ([], here)]  # small: in the driver
 
 
 def fault_of(ref: Any, names: Mapping[str, str]) -> Elsewhere | Lost | None:

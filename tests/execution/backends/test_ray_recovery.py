@@ -20,11 +20,12 @@ from execution.backends.remains import eventually, runs
 from execution.backends.test_ray import marked
 from execution.backends.test_recovery import PLANS, Once, crash_always, hang, stop
 from execution.test_equality import assert_equal, run, task
-from rondel.execution.backend import Lost
+from rondel.execution.backend import Late, Lost
 from rondel.execution.backends.journal import Asked, Journal
 from rondel.execution.backends.ledger import Call, Promise
 from rondel.execution.loop import Limits, rounds
 from rondel.execution.ring import Ring
+from rondel.execution.supervise import MOST_BYTES
 from rondel.plan import parse
 
 ray = pytest.importorskip("ray")
@@ -250,6 +251,36 @@ def test_what_is_lost_before_it_was_brought_here_can_still_be_made_again(
     assert copy.journal.base is None
     runner.settled()
     assert (copy.journal.answered, copy.journal.base.ref) == ([], "state")
+
+
+@pytest.mark.parametrize(("nbytes", "patience"), [(0, 0.0), (2 * MOST_BYTES, 60.0)])
+def test_states_are_waited_for_if_too_much_is_kept(
+    nbytes: int, patience: float, keeping: Any
+) -> None:
+    runner, waited = keeping
+    runner._keeper.count(nbytes)
+    runner.settled()
+    assert waited == [patience]
+
+
+def test_states_that_do_not_come_are_not_waited_for_forever(keeping: Any, monkeypatch: Any) -> None:
+    runner, _ = keeping
+    monkeypatch.setattr(backend.ray, "wait", lambda refs, **_: ([], refs))
+    runner.settled()  # later will do
+    with pytest.raises(Late, match="did not come to the driver within 60 s"):
+        runner.settled(now=True)
+
+
+def test_a_client_brings_all_that_is_needed(monkeypatch: Any) -> None:
+    """At ray://… it can't ask where something is: that is known inside of the cluster only."""
+    faults = importlib.import_module("rondel.execution.backends.ray.faults")
+    monkeypatch.setattr(faults.is_client.__globals__["client"].ray, "is_connected", lambda: True)
+    monkeypatch.setattr(ray, "get", lambda ref, timeout: f"value of {ref}")
+    monkeypatch.setattr(ray, "put", lambda value: f"held: {value}")
+    promise = Promise()
+    promise.ref = "made"
+    faults.bring_here([promise], 1.0)
+    assert promise.ref == "held: value of made"
 
 
 def test_calls_are_asked_again_from_the_first_that_did_not_come(monkeypatch: Any) -> None:

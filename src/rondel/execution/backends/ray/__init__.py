@@ -281,15 +281,18 @@ class Ray(Ranges):
             self._head.look()
         if self._restarts == 0:
             return
-        if self._keeper.ask_if_due([c for c in self._copies if c.arrival is None], now):
+        urgent = self._keeper.ask_if_due([c for c in self._copies if c.arrival is None], now)
+        if urgent:
             self._listen(self._keeper.states, len(self._keeper.states))
         states = self._keeper.states
         if not states or not all(promise.call.over for promise in states):
             return
         refs = [promise.ref for promise in states]
-        patience = self._deadline if now else 0.0
+        patience = self._deadline if urgent else 0.0  # else they come while the run goes on
         here, _ = ray.wait(refs, num_returns=len(refs), timeout=patience, fetch_local=True)
         if len(here) < len(refs):
+            if urgent:
+                raise self._not_come()
             return
         began = time.monotonic()
         try:

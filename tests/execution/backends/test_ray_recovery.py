@@ -9,8 +9,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -195,6 +196,34 @@ def test_the_head_is_lost(too: bool, tmp_path: Path) -> None:
     assert "Traceback" not in said
     assert not any(map(runs, actors))
     assert eventually(lambda: not any(map(runs, there)), 90)  # Ray's own look for the head so long
+
+
+@pytest.mark.parametrize(
+    ("address", "reached"),
+    [("10.0.0.1:6379", True), ("[fd00::1]:6379", True), ("10.9.9.9:6379", False)],
+)
+def test_only_a_head_that_was_reached_can_be_missed(
+    address: str, reached: bool, monkeypatch: Any
+) -> None:
+    module = importlib.import_module("rondel.execution.backends.ray.head")
+    there = [("10.0.0.1", 6379), ("fd00::1", 6379)]
+
+    def connect(at: Any, timeout: float) -> Any:
+        if at not in there:
+            raise OSError
+        return SimpleNamespace(close=lambda: None)
+
+    monkeypatch.setattr(module.socket, "create_connection", connect)
+    monkeypatch.setattr(module, "_PATIENCE", -1.0)
+    context = SimpleNamespace(gcs_address=address)
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
+    head = module.Head()
+    head.require()
+    assert not head.gone
+    there.clear()
+    with pytest.raises(Lost, match="is gone") if reached else nullcontext():
+        head.require()
+    assert head.gone == reached
 
 
 class Keeping:

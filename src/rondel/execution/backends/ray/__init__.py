@@ -36,7 +36,7 @@ except ImportError as absent:
 from rondel.execution.backends.ray.copy import RayCopy
 from rondel.execution.backends.ray.faults import bring_here, fault_in, fault_of, outcome_of
 from rondel.execution.backends.ray.head import Head
-from rondel.execution.backends.ray.joining import join, start_here
+from rondel.execution.backends.ray.joining import is_client, join, start_here
 from rondel.execution.backends.ray.ranges import Ranges
 from rondel.execution.backends.ray.rooms import Rooms
 
@@ -74,7 +74,7 @@ class Ray(Ranges):
         try:
             least = [piece[: plan.pieces[i].least] for i, piece in enumerate(bundles)]
             self._join_cluster(sum(map(len, least)))
-            self._head = Head()
+            self._head = None if is_client() else Head()  # a client can't reach it
             self._reserve(plan, bundles, least)
             pieces = self._make_copies(plan, bundles, recipes)
             self._start(self._copies)

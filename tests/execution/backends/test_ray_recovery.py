@@ -198,6 +198,24 @@ def test_the_head_is_lost(too: bool, tmp_path: Path) -> None:
     assert eventually(lambda: not any(map(runs, there)), 90)  # Ray's own look for the head so long
 
 
+def test_what_is_slow_to_come_is_not_lost(monkeypatch: Any) -> None:
+    faults = importlib.import_module("rondel.execution.backends.ray.faults")
+
+    def wait(refs: Any, **_: Any) -> Any:
+        return [ref for ref in refs if ref != "slow"], ["slow"]
+
+    def get(ref: str, timeout: float) -> str:
+        if ref == "lost":
+            raise ray.exceptions.ObjectLostError("", "", "")
+        if ref in ("slow", "sent away"):
+            raise ray.exceptions.GetTimeoutError
+        return ref
+
+    monkeypatch.setattr(ray, "wait", wait)
+    monkeypatch.setattr(ray, "get", get)
+    assert faults.lost_of(["there", "slow", "lost", "sent away", "lost"], 1.0) == {"lost"}
+
+
 @pytest.mark.parametrize(
     ("address", "reached"),
     [("10.0.0.1:6379", True), ("[fd00::1]:6379", True), ("10.9.9.9:6379", False)],

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import ray
-from ray.exceptions import ActorDiedError, RayError, RayTaskError
+from ray.exceptions import ActorDiedError, GetTimeoutError, RayError, RayTaskError
 from ray.experimental import get_local_object_locations
 
 from rondel.execution.backend import Lost
@@ -69,13 +69,24 @@ def outcome_of(ref: Any) -> Any:
         return error
 
 
-def is_lost(ref: Any, patience: float) -> bool:
-    """Is something that was made nowhere to be had within so many seconds?"""
-    try:
-        ray.get(ref, timeout=patience)
-    except RayError:  # a timeout too
-        return True
-    return False
+def lost_of(refs: Sequence[Any], patience: float) -> set[Any]:
+    """Which of these are nowhere to be had, as far as that is known within so many seconds.
+
+    What is only on its way by then is not lost.
+    """
+    if not refs:
+        return set()
+    once = list(dict.fromkeys(refs))
+    known, _ = ray.wait(once, num_returns=len(once), timeout=patience, fetch_local=True)
+    lost = set()
+    for ref in known:
+        try:
+            ray.get(ref, timeout=patience)
+        except GetTimeoutError:  # it had to make room again
+            continue
+        except RayError:
+            lost.add(ref)
+    return lost
 
 
 def bring_here(promises: Iterable[Promise], patience: float) -> None:

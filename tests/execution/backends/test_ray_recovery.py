@@ -9,8 +9,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,9 +21,12 @@ from execution.backends.remains import eventually, runs
 from execution.backends.test_ray import marked
 from execution.backends.test_recovery import PLANS, Once, crash_always, hang, stop
 from execution.test_equality import assert_equal, run, task
-from rondel.execution.backend import Lost
+from rondel.execution.backend import Late, Lost
+from rondel.execution.backends.journal import Asked, Journal
+from rondel.execution.backends.ledger import Call, Promise
 from rondel.execution.loop import Limits, rounds
 from rondel.execution.ring import Ring
+from rondel.execution.supervise import MOST_BYTES
 from rondel.plan import parse
 
 ray = pytest.importorskip("ray")
@@ -192,6 +196,138 @@ def test_the_head_is_lost(too: bool, tmp_path: Path) -> None:
     assert "Traceback" not in said
     assert not any(map(runs, actors))
     assert eventually(lambda: not any(map(runs, there)), 90)  # Ray's own look for the head so long
+
+
+def test_what_is_slow_to_come_is_not_lost(monkeypatch: Any) -> None:
+    faults = importlib.import_module("rondel.execution.backends.ray.faults")
+
+    def wait(refs: Any, **_: Any) -> Any:
+        return [ref for ref in refs if ref != "slow"], ["slow"]
+
+    def get(ref: str, timeout: float) -> str:
+        if ref == "lost":
+            raise ray.exceptions.ObjectLostError("", "", "")
+        if ref in ("slow", "sent away"):
+            raise ray.exceptions.GetTimeoutError
+        return ref
+
+    monkeypatch.setattr(ray, "wait", wait)
+    monkeypatch.setattr(ray, "get", get)
+    assert faults.lost_of(["there", "slow", "lost", "sent away", "lost"], 1.0) == {"lost"}
+
+
+@pytest.mark.parametrize(
+    ("address", "reached"),
+    [("10.0.0.1:6379", True), ("[fd00::1]:6379", True), ("10.9.9.9:6379", False)],
+)
+def test_only_a_head_that_was_reached_can_be_missed(
+    address: str, reached: bool, monkeypatch: Any
+) -> None:
+    module = importlib.import_module("rondel.execution.backends.ray.head")
+    there = [("10.0.0.1", 6379), ("fd00::1", 6379)]
+
+    def connect(at: Any, timeout: float) -> Any:
+        if at not in there:
+            raise OSError
+        return SimpleNamespace(close=lambda: None)
+
+    monkeypatch.setattr(module.socket, "create_connection", connect)
+    monkeypatch.setattr(module, "_PATIENCE", -1.0)
+    context = SimpleNamespace(gcs_address=address)
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
+    head = module.Head()
+    head.require()
+    assert not head.gone
+    there.clear()
+    with pytest.raises(Lost, match="is gone") if reached else nullcontext():
+        head.require()
+    assert head.gone == reached
+
+
+class Keeping:
+    """A copy that has answered two calls: it has made something, and given its state."""
+
+    def __init__(self) -> None:
+        self.arrival, self.keeping, self.open = None, 0.0, ()
+        self.journal = Journal(is_kept=True, reads=True)
+        self.made = self._promise("made")
+        self.journal.note(Asked("produce", (), [self.made]))
+
+    def _promise(self, ref: str) -> Any:
+        promise = Promise()
+        promise.ref, promise.call = ref, Call(self, Asked("", (), None), 0, 0)
+        promise.call.end()
+        return promise
+
+    def call(self, request: str, *args: Any) -> Any:
+        self.journal.note(Asked(request, args, []))
+        return self._promise("flag"), self._promise("state")
+
+
+@pytest.fixture
+def keeping(monkeypatch: Any) -> Any:
+    """A backend whose one copy's state has come -> it, with how long that was waited for."""
+    runner, waited = backend.Ray(deadline=60.0, restarts=1), []
+
+    def wait(refs: Any, timeout: float, **_: Any) -> Any:
+        waited.append(timeout)
+        return refs, []
+
+    monkeypatch.setattr(backend.ray, "wait", wait)
+    monkeypatch.setattr(backend.ray, "get", lambda refs, timeout: [True] * len(refs))
+    monkeypatch.setattr(backend, "bring_here", lambda promises, patience: None)
+    runner._copies = [Keeping()]
+    runner._keeper.abandon()  # so that it is time to
+    return runner, waited
+
+
+def test_what_is_lost_before_it_was_brought_here_can_still_be_made_again(
+    keeping: Any, monkeypatch: Any
+) -> None:
+    runner, _ = keeping
+    (copy,) = runner._copies
+
+    def lose(promises: Any, patience: float) -> None:
+        if copy.made in promises:
+            raise ray.exceptions.ObjectLostError("", "", "")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(backend, "bring_here", lose)
+        runner.settled()
+    assert [asked.request for asked in copy.journal.answered] == ["produce"]
+    assert copy.journal.base is None
+    runner.settled()
+    assert (copy.journal.answered, copy.journal.base.ref) == ([], "state")
+
+
+@pytest.mark.parametrize(("nbytes", "patience"), [(0, 0.0), (2 * MOST_BYTES, 60.0)])
+def test_states_are_waited_for_if_too_much_is_kept(
+    nbytes: int, patience: float, keeping: Any
+) -> None:
+    runner, waited = keeping
+    runner._keeper.count(nbytes)
+    runner.settled()
+    assert waited == [patience]
+
+
+def test_states_that_do_not_come_are_not_waited_for_forever(keeping: Any, monkeypatch: Any) -> None:
+    runner, _ = keeping
+    monkeypatch.setattr(backend.ray, "wait", lambda refs, **_: ([], refs))
+    runner.settled()  # later will do
+    with pytest.raises(Late, match="did not come to the driver within 60 s"):
+        runner.settled(now=True)
+
+
+def test_a_client_brings_all_that_is_needed(monkeypatch: Any) -> None:
+    """At ray://… it can't ask where something is: that is known inside of the cluster only."""
+    faults = importlib.import_module("rondel.execution.backends.ray.faults")
+    monkeypatch.setattr(faults.is_client.__globals__["client"].ray, "is_connected", lambda: True)
+    monkeypatch.setattr(ray, "get", lambda ref, timeout: f"value of {ref}")
+    monkeypatch.setattr(ray, "put", lambda value: f"held: {value}")
+    promise = Promise()
+    promise.ref = "made"
+    faults.bring_here([promise], 1.0)
+    assert promise.ref == "held: value of made"
 
 
 def test_calls_are_asked_again_from_the_first_that_did_not_come(monkeypatch: Any) -> None:

@@ -36,7 +36,7 @@ except ImportError as absent:
 from rondel.execution.backends.ray.copy import RayCopy
 from rondel.execution.backends.ray.faults import bring_here, fault_in, fault_of, outcome_of
 from rondel.execution.backends.ray.head import Head
-from rondel.execution.backends.ray.joining import join, start_here
+from rondel.execution.backends.ray.joining import is_client, join, start_here
 from rondel.execution.backends.ray.ranges import Ranges
 from rondel.execution.backends.ray.rooms import Rooms
 
@@ -74,7 +74,7 @@ class Ray(Ranges):
         try:
             least = [piece[: plan.pieces[i].least] for i, piece in enumerate(bundles)]
             self._join_cluster(sum(map(len, least)))
-            self._head = Head()
+            self._head = None if is_client() else Head()  # a client can't reach it
             self._reserve(plan, bundles, least)
             pieces = self._make_copies(plan, bundles, recipes)
             self._start(self._copies)
@@ -281,26 +281,29 @@ class Ray(Ranges):
             self._head.look()
         if self._restarts == 0:
             return
-        if self._keeper.ask_if_due([c for c in self._copies if c.arrival is None], now):
+        urgent = self._keeper.ask_if_due([c for c in self._copies if c.arrival is None], now)
+        if urgent:
             self._listen(self._keeper.states, len(self._keeper.states))
         states = self._keeper.states
         if not states or not all(promise.call.over for promise in states):
             return
         refs = [promise.ref for promise in states]
-        patience = self._deadline if now else 0.0
+        patience = self._deadline if urgent else 0.0  # else they come while the run goes on
         here, _ = ray.wait(refs, num_returns=len(refs), timeout=patience, fetch_local=True)
         if len(here) < len(refs):
+            if urgent:
+                raise self._not_come()
             return
         began = time.monotonic()
         try:
             flags = ray.get([flag.ref for flag in self._keeper.flags], timeout=self._deadline)
-            bring_here(states)
-        except RayError:  # lost on their way
+            older = [made for copy in self._copies for made in copy.journal.made_until_kept()]
+            needed = [promise for made in older if (promise := made())]
+            bring_here([*states, *needed], self._deadline)
+        except RayError:  # lost on their way, or late: journals still have all of it
             self._keeper.abandon()
             return
-        older = [made for copy in self._copies for made in copy.journal.made_until_kept()]
         self._keeper.take(flags)
-        bring_here([promise for made in older if (promise := made())])
         spent = time.monotonic() - began
         self._keeper.took(spent + max(copy.keeping for copy in self._copies))
 

@@ -9,6 +9,7 @@ import warnings
 from typing import Any
 
 import ray
+from ray.util import client
 
 from rondel.errors import RondelError
 from rondel.execution.backends.cluster import refuse_if_nobody_listens
@@ -36,3 +37,8 @@ def join(address: str, **options: Any) -> None:
             f"There is no Ray at {address}, or it wants a token that RAY_AUTH_TOKEN does not "
             f"give: {error}"
         ) from error
+
+
+def is_client() -> bool:
+    """Is this process outside of the cluster, as at ray://…? Then it has no part of Ray itself."""
+    return bool(client.ray.is_connected())

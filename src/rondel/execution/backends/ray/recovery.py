@@ -33,7 +33,7 @@ from rondel.execution.backends.ray.faults import (
     fault_of,
     first_missing,
     how_of,
-    is_lost,
+    lost_of,
     outcome_of,
 )
 from rondel.execution.backends.ray.head import Head
@@ -184,7 +184,9 @@ class Recovery:
     def _find_makers(self, failed: Sequence[Call], wanted: Sequence[Promise]) -> list[RayCopy]:
         """Who made what is wanted, or was given to calls that failed, and is nowhere any more."""
         given = [x for call in failed for x in call.asked.args if isinstance(x, Promise)]
-        lost = [p for p in (*wanted, *given) if p.call.over and is_lost(p.ref, _MOURNING)]
+        made = [promise for promise in (*wanted, *given) if promise.call.over]
+        gone = lost_of([promise.ref for promise in made], _MOURNING)
+        lost = [promise for promise in made if promise.ref in gone]
         for promise in lost:
             if not promise.call.copy.can_make(promise):
                 raise Lost(

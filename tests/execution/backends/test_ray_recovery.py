@@ -14,6 +14,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import jax
+import numpy as np
 import pytest
 
 from execution.backends import same, tiny
@@ -102,6 +104,24 @@ def test_a_node_is_lost_and_another_joins(cluster: Any) -> None:
         cluster.add_node(num_cpus=2)
 
     got = disturbed(backend.Ray(restarts=20), "toy", "actor*2 | learner", lose_the_node)
+    assert_undisturbed(got, "toy", "actor*2 | learner")
+
+
+@pytest.mark.long
+def test_a_snapshot_is_lost_before_it_was_fetched(cluster: Any) -> None:
+    node = cluster.add_node(num_cpus=2)
+    cluster.wait_for_nodes()
+
+    def lose_the_answer(runner: Any) -> None:
+        away = next(copy for copy in runner._copies if copy.node == node.node_id)
+        before = runner.get([away.call("snapshot")])
+        asked = away.call("snapshot")
+        assert runner.wait([asked]) == [0]
+        cluster.remove_node(node)
+        cluster.add_node(num_cpus=2)
+        jax.tree.map(np.testing.assert_array_equal, runner.get([asked]), before)
+
+    got = disturbed(backend.Ray(restarts=20), "toy", "actor*2 | learner", lose_the_answer)
     assert_undisturbed(got, "toy", "actor*2 | learner")
 
 

@@ -16,7 +16,8 @@ from rondel.execution.supervise import AT_START, Death, Restart, Stop, decide
 from rondel.execution.task import keeps_state
 from rondel.plan import Plan
 
-_READS = ("snapshot", "acting", "learning", "keep")  # requests that change nothing
+SNAPSHOT = "snapshot"
+_READS = (SNAPSHOT, "acting", "learning", "keep")  # requests that change nothing
 _MADE = ("acting", "learning")  # those of them that others are given
 TAKE_OVER = "take_over"
 _STARTS = ("make", "listen", "connect", TAKE_OVER)  # and a recipe

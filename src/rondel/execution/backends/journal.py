@@ -144,12 +144,13 @@ def pause_or_raise(
             raise Lost(f"{name} {reason}")
 
 
-def stop_if_hopeless(name: str, dying: Journal, action: str, crashed: bool, restarts: int) -> None:
-    """Raise `Lost` if the last death, of which more is known now, was one too many."""
-    last = dying.deaths[-1]
-    how = "crashed" if crashed else last.how
-    dying.deaths[-1] = Death(how, killed=False, action=action, progress=last.progress)
-    match decide(dying.deaths, restarts):
+def stop_if_hopeless(
+    name: str, deaths: list[Death], at: int, action: str, crashed: bool, restarts: int
+) -> None:
+    """Raise `Lost` if the death with this number, of which more is known now, was one too many."""
+    how = "crashed" if crashed else deaths[at].how
+    deaths[at] = deaths[at]._replace(how=how, killed=False, action=action)
+    match decide(deaths[: at + 1], restarts):
         case Stop(reason):
             raise Lost(f"{name} {reason}")
 

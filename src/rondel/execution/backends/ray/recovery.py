@@ -222,28 +222,29 @@ class Recovery:
         if not dead:
             return
         together: list[RayCopy] = []
-        names = {copy: str(copy) for copy in dead}
+        died = {}  # who, and which of the copy's deaths it was: to start it again may fail too
         for copy, how in dead.items():
             unit = self._unit_of(copy)
             together += [c for c in unit if c not in together]
+            died[copy] = str(copy), len(copy.journal.deaths)
             self._decide(copy, unit, how, killed)
         self._homeless |= {copy.name for copy in makers}
         self._restart(together, failed)
-        for copy, name in names.items():
-            self._judge(copy, name)
+        for copy, (name, at) in died.items():
+            self._judge(copy, name, at)
 
     def _unit_of(self, copy: RayCopy) -> list[RayCopy]:
         mine = next(unit for unit in units(self._plan) if copy.place in unit)
         return [c for c in self._copies if c.place in mine]
 
-    def _judge(self, copy: RayCopy, name: str) -> None:
+    def _judge(self, copy: RayCopy, name: str, at: int) -> None:
         """What the dead were doing is only known once others are in their places."""
-        unit = self._unit_of(copy)
+        unit, deaths = self._unit_of(copy), copy.journal.deaths
         left = [member.before for member in (copy, *unit)]
         crashed = [remains for remains in left if remains.crashed]
-        hung = [r for r in left if r.action and not copy.journal.deaths[-1].killed]
+        hung = [r for r in left if r.action and not deaths[at].killed]
         for remains in (*crashed, *hung)[:1]:
-            stop_if_hopeless(name, copy.journal, *remains, self._restarts)
+            stop_if_hopeless(name, deaths, at, *remains, self._restarts)
 
     def _restart(self, together: list[RayCopy], failed: list[Call]) -> None:
         """End copies and make them again, with all that they were and were asked."""

@@ -22,7 +22,7 @@ HEAD = [
     "|---|---|---|---|---|---|---|---|",
 ]
 TURNS = 20
-SECONDS = 10.0  # of a turn: states are kept every five seconds, so each turn has some
+SECONDS = 10.0  # of a turn: 0.2 s or 200 times what it takes lie between two states that are kept
 
 
 def cost(case: Case, on: str, seconds: float) -> str:

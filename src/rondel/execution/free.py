@@ -151,8 +151,8 @@ class Free:
         rounds = len(self.begun) if self.own else 1  # versions to a round
         lags = [(self.version - f.version) / rounds for f in lesson.flights]
         versions = [f.version for f in lesson.flights]
-        self.newest = max(self.newest, *versions)
         self.late += sum(version < self.newest for version in versions)
+        self.newest = max(self.newest, *versions)  # only now: who is learned from together is even
         self.version += 1
         self.weights = self.ring.weights
         report = finish(self.ring, gather([f.made for f in lesson.flights]), metrics)

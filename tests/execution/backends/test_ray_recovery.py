@@ -14,6 +14,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import jax
+import numpy as np
 import pytest
 
 from execution.backends import same, tiny
@@ -22,8 +24,10 @@ from execution.backends.test_ray import marked
 from execution.backends.test_recovery import PLANS, Once, crash_always, hang, stop
 from execution.test_equality import assert_equal, run, task
 from rondel.execution.backend import Late, Lost
+from rondel.execution.backends.actor import Arrived
 from rondel.execution.backends.journal import Asked, Journal
 from rondel.execution.backends.ledger import Call, Promise
+from rondel.execution.blackbox import Remains
 from rondel.execution.loop import Limits, rounds
 from rondel.execution.ring import Ring
 from rondel.execution.supervise import MOST_BYTES
@@ -102,6 +106,24 @@ def test_a_node_is_lost_and_another_joins(cluster: Any) -> None:
         cluster.add_node(num_cpus=2)
 
     got = disturbed(backend.Ray(restarts=20), "toy", "actor*2 | learner", lose_the_node)
+    assert_undisturbed(got, "toy", "actor*2 | learner")
+
+
+@pytest.mark.long
+def test_a_snapshot_is_lost_before_it_was_fetched(cluster: Any) -> None:
+    node = cluster.add_node(num_cpus=2)
+    cluster.wait_for_nodes()
+
+    def lose_the_answer(runner: Any) -> None:
+        away = next(copy for copy in runner._copies if copy.node == node.node_id)
+        before = runner.get([away.call("snapshot")])
+        asked = away.call("snapshot")
+        assert runner.wait([asked]) == [0]
+        cluster.remove_node(node)
+        cluster.add_node(num_cpus=2)
+        jax.tree.map(np.testing.assert_array_equal, runner.get([asked]), before)
+
+    got = disturbed(backend.Ray(restarts=20), "toy", "actor*2 | learner", lose_the_answer)
     assert_undisturbed(got, "toy", "actor*2 | learner")
 
 
@@ -196,6 +218,37 @@ def test_the_head_is_lost(too: bool, tmp_path: Path) -> None:
     assert "Traceback" not in said
     assert not any(map(runs, actors))
     assert eventually(lambda: not any(map(runs, there)), 90)  # Ray's own look for the head so long
+
+
+def test_a_crash_is_told_from_a_start_that_failed_after_it(monkeypatch: Any) -> None:
+    recovery = importlib.import_module("rondel.execution.backends.ray.recovery")
+    actors = iter("ab")
+    copy = backend.RayCopy(None, (0, 0), "actor 1 of 2")
+
+    def be_in_another() -> None:
+        name = next(actors)
+        copy.be(SimpleNamespace(_actor_id=SimpleNamespace(hex=lambda: name)))
+
+    class Starting(recovery.Recovery):  # type: ignore[misc]
+        def _start(self, copies: Any) -> None:
+            """It fails once; then an actor is there, and finds what the first one has left."""
+            if copy.id == "a":
+                be_in_another()
+                raise Lost("actor 1 of 2 died: it was killed.")
+            assert copy.last == "a"
+            copy.arrive(Arrived(2, "", "", Remains("step(3)", crashed=True)))
+
+    monkeypatch.setattr(ray, "kill", lambda actor: None)
+    monkeypatch.setattr(ray, "nodes", lambda: [])
+    be_in_another()
+    copy.arrive(Arrived(1, "", "", Remains()))
+    copy.journal.began = copy.journal.progress = True
+    runner = Starting(1.0, 20)
+    runner._plan, runner._redo, runner._copies = parse("actor*2 | learner"), None, [copy]
+    runner._revive({copy: "died"}, [])
+    crash, start = copy.journal.deaths
+    assert (crash.how, crash.killed, crash.action) == ("crashed", False, "step(3)")
+    assert (start.how, start.killed, start.action) == ("died: it was killed", True, "")
 
 
 def test_what_is_slow_to_come_is_not_lost(monkeypatch: Any) -> None:

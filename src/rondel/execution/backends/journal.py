@@ -16,7 +16,8 @@ from rondel.execution.supervise import AT_START, Death, Restart, Stop, decide
 from rondel.execution.task import keeps_state
 from rondel.plan import Plan
 
-_READS = ("snapshot", "acting", "learning", "keep")  # requests that change nothing
+SNAPSHOT = "snapshot"
+_READS = (SNAPSHOT, "acting", "learning", "keep")  # requests that change nothing
 _MADE = ("acting", "learning")  # those of them that others are given
 TAKE_OVER = "take_over"
 _STARTS = ("make", "listen", "connect", TAKE_OVER)  # and a recipe
@@ -143,12 +144,13 @@ def pause_or_raise(
             raise Lost(f"{name} {reason}")
 
 
-def stop_if_hopeless(name: str, dying: Journal, action: str, crashed: bool, restarts: int) -> None:
-    """Raise `Lost` if the last death, of which more is known now, was one too many."""
-    last = dying.deaths[-1]
-    how = "crashed" if crashed else last.how
-    dying.deaths[-1] = Death(how, killed=False, action=action, progress=last.progress)
-    match decide(dying.deaths, restarts):
+def stop_if_hopeless(
+    name: str, deaths: list[Death], at: int, action: str, crashed: bool, restarts: int
+) -> None:
+    """Raise `Lost` if the death with this number, of which more is known now, was one too many."""
+    how = "crashed" if crashed else deaths[at].how
+    deaths[at] = deaths[at]._replace(how=how, killed=False, action=action)
+    match decide(deaths[: at + 1], restarts):
         case Stop(reason):
             raise Lost(f"{name} {reason}")
 

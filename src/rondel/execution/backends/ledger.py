@@ -11,7 +11,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any
 
-from rondel.execution.backends.journal import Asked
+from rondel.execution.backends.journal import SNAPSHOT, Asked
 
 
 class Call:
@@ -24,7 +24,8 @@ class Call:
 
     def end(self) -> None:
         """It is over. What it was given, and what it promised, is no longer held by it."""
-        self.over, self.asked = True, Asked(self.asked.request, (), None)
+        args = self.asked.args if self.asked.request == SNAPSHOT else ()  # names
+        self.over, self.asked = True, Asked(self.asked.request, args, None)
 
     @property
     def inputs(self) -> Iterator[Call]:

@@ -20,7 +20,7 @@ from rondel.plan import Plan
 
 _LIGHT = ("rondel.execution.backends.worker", "rondel.execution.hosted", "rondel.envs.gym.lanes")
 _HEAVY = ("optax", "rondel.execution.traced", "rondel.execution.fragment", *_LIGHT)
-_ATTEMPTS = 5  # to start a process, while those that start them are killed
+_ATTEMPTS = 20  # to start a process, while those that start them are killed
 
 
 class Starter:

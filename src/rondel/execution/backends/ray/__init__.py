@@ -1,8 +1,10 @@
 """Every copy an actor of Ray: on this machine, or on the nodes of a cluster.
 
 A promise is an object reference. It is handed on as such, so what a copy makes goes from its node
-to the taker's node and never through the driver. Every call has one result more than the loop asks
-for, which is nothing: it says that the call is over or how it failed, without what it made.
+to the taker's node. Only what must outlive a node passes through the driver, if copies may be
+restarted: states, and results that are still needed when states are kept. Every call has one result
+more than the loop asks for, a receipt: it says that the call is over or how it failed, without what
+it made.
 """
 
 # mypy: disallow-untyped-calls=False

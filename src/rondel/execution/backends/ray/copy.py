@@ -30,7 +30,8 @@ class RayCopy:
         self.arrival: Promise | None = None  # of one that is coming: where it will be
         self.barred, self.pause = 0.0, 0.0  # of one that died while it came: until when it waits
         self.process, self.address, self.node = 0, "", ""  # once they are known
-        self.before = Remains()  # of the actor that was in its place
+        self.last = ""  # the id of the last actor that came to be in its place
+        self.before = Remains()  # of the one before it
         self.open: deque[Call] = deque()  # calls that are not known to be over
         self.turn = Turn(0, 0)  # of the next call
         self.busy_since = 0.0  # when it was last heard of, or asked after it had nothing to do
@@ -61,6 +62,7 @@ class RayCopy:
     def arrive(self, arrived: Arrived) -> None:
         """Its actor is there."""
         self.process, self.address, self.node, self.before = arrived
+        self.last = self.id
 
     def took(self, receipt: Receipt) -> int:
         """A call was answered -> how many bytes were made since the last of which this was said."""

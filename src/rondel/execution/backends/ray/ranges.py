@@ -133,10 +133,9 @@ class Ranges(Recovery):
 
         made = []
         for copy in copies:
-            before = "" if copy.actor is None else copy.id
             options = copy.options | (_AS_GUEST if copy.guest else {})
             copy.be(worker.options(**options).remote(where))
-            made += copy.ask("make", copy.name, before, like_here, *copy.recipe)
+            made += copy.ask("make", copy.name, copy.last, like_here, *copy.recipe)
         return made
 
     def _begin_somewhere(self, copies: list[RayCopy]) -> list[Promise]:

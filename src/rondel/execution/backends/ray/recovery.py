@@ -16,6 +16,7 @@ from rondel.execution.backend import Late, Lost, units
 from rondel.execution.backends.actor import Turn
 from rondel.execution.backends.failure import Elsewhere, unpack
 from rondel.execution.backends.journal import (
+    SNAPSHOT,
     TAKE_OVER,
     Asked,
     Redo,
@@ -133,8 +134,8 @@ class Recovery:
             dead = {copy: how_of(death) for copy, death in self._find_dead()}
         if dead:
             self._revive(dead, failed, killed=not any(isinstance(t, Late) for t in told))
-        elif makers := self._find_makers(failed, wanted):
-            self._revive(dict.fromkeys(makers, "lost something that it had made"), failed, makers)
+        elif lost := self._find_lost(failed, wanted):
+            self._make_again(lost, failed)
         else:  # it was mended already
             self._missed += 1
             if self._missed > _MISSES:
@@ -181,19 +182,29 @@ class Recovery:
                     return [(copy, death)]
         return []
 
-    def _find_makers(self, failed: Sequence[Call], wanted: Sequence[Promise]) -> list[RayCopy]:
-        """Who made what is wanted, or was given to calls that failed, and is nowhere any more."""
+    def _find_lost(self, failed: Sequence[Call], wanted: Sequence[Promise]) -> list[Promise]:
+        """What is wanted, or was given to calls that failed, and is nowhere any more."""
         given = [x for call in failed for x in call.asked.args if isinstance(x, Promise)]
-        made = [promise for promise in (*wanted, *given) if promise.call.over]
+        made = [promise for promise in dict.fromkeys((*wanted, *given)) if promise.call.over]
         gone = lost_of([promise.ref for promise in made], _MOURNING)
-        lost = [promise for promise in made if promise.ref in gone]
+        return [promise for promise in made if promise.ref in gone]
+
+    def _make_again(self, lost: list[Promise], failed: list[Call]) -> None:
+        """Start those again who made what is lost."""
+        makers = []
         for promise in lost:
-            if not promise.call.copy.can_make(promise):
+            copy = promise.call.copy
+            if promise.call.asked.request == SNAPSHOT:
+                # who asks for one has waited for it since, so it is still the same
+                copy.send(promise.call.asked._replace(promises=[promise]))
+            elif copy.can_make(promise):
+                makers.append(copy)
+            else:
                 raise Lost(
-                    f"Ray lost something that {promise.call.copy} had made, and it can't be made "
-                    "again: resume from a checkpoint."
+                    f"Ray lost something that {copy} had made, and it can't be made again: resume "
+                    "from a checkpoint."
                 )
-        return list(dict.fromkeys(promise.call.copy for promise in lost))
+        self._revive(dict.fromkeys(makers, "lost something that it had made"), failed, makers)
 
     def _revive(
         self,
@@ -211,28 +222,29 @@ class Recovery:
         if not dead:
             return
         together: list[RayCopy] = []
-        names = {copy: str(copy) for copy in dead}
+        died = {}  # who, and which of the copy's deaths it was: to start it again may fail too
         for copy, how in dead.items():
             unit = self._unit_of(copy)
             together += [c for c in unit if c not in together]
+            died[copy] = str(copy), len(copy.journal.deaths)
             self._decide(copy, unit, how, killed)
         self._homeless |= {copy.name for copy in makers}
         self._restart(together, failed)
-        for copy, name in names.items():
-            self._judge(copy, name)
+        for copy, (name, at) in died.items():
+            self._judge(copy, name, at)
 
     def _unit_of(self, copy: RayCopy) -> list[RayCopy]:
         mine = next(unit for unit in units(self._plan) if copy.place in unit)
         return [c for c in self._copies if c.place in mine]
 
-    def _judge(self, copy: RayCopy, name: str) -> None:
+    def _judge(self, copy: RayCopy, name: str, at: int) -> None:
         """What the dead were doing is only known once others are in their places."""
-        unit = self._unit_of(copy)
+        unit, deaths = self._unit_of(copy), copy.journal.deaths
         left = [member.before for member in (copy, *unit)]
         crashed = [remains for remains in left if remains.crashed]
-        hung = [r for r in left if r.action and not copy.journal.deaths[-1].killed]
+        hung = [r for r in left if r.action and not deaths[at].killed]
         for remains in (*crashed, *hung)[:1]:
-            stop_if_hopeless(name, copy.journal, *remains, self._restarts)
+            stop_if_hopeless(name, deaths, at, *remains, self._restarts)
 
     def _restart(self, together: list[RayCopy], failed: list[Call]) -> None:
         """End copies and make them again, with all that they were and were asked."""

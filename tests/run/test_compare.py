@@ -60,6 +60,8 @@ def test_what_one_seed_compiled_before_it_began_does_not_shift_its_curve(tmp_pat
     ((group,),) = rondel.compare(tmp_path).tasks.values()
     assert [curve.seconds.tolist() for curve in group.curves] == [[1.0, 2.0], [0.0, 1.0, 2.0]]
     assert group.at(np.array([1.0, 2.0]), "seconds").tolist() == [[1.0, 20.0], [10.0, 30.0]]
+    # between two rows, half of each; before a curve's first row that one
+    assert group.at(np.array([0.5, 1.5]), "seconds").tolist() == [[1.0, 11.0], [5.5, 25.0]]
 
 
 def test_large_numbers_are_written_out(tmp_path: Path) -> None:

@@ -87,3 +87,12 @@ def test_a_speed_that_is_not_known_is_left_out(capsys: pytest.CaptureFixture[str
     cli._say(result, as_json=False)
     told = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert told == ["algorithm", "env", "seed", "steps", "episodes", "seconds", "path"]
+
+
+@pytest.mark.parametrize(("rounds", "learns"), [(9, True), (10, False)])
+def test_a_warm_up_that_outlasts_the_run_is_pointed_out(rounds: int, learns: bool) -> None:
+    run = fake_run("processes")  # 16 lanes of 32 steps: ten rounds are more than 5,000
+    run.setup.task.algorithm.memory.warmup_rounds = rounds
+    said = dict(summary.rows(run, COST, 0))["round"]
+    assert said.endswith("of warm-up") == learns
+    assert ("nothing will be learned" in said) != learns

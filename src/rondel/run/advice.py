@@ -133,7 +133,7 @@ def _copies(profile: Profile, bound: Bound, simulates: bool) -> Iterator[str]:
         flags = about.remedies.get("sleepers" if sleeps else "actors")
         if flags and saved > _HANDOVER:
             yield f"More environments at once would help: {flags}."
-        elif not flags and piece.copies >= about.cores:
+        elif not flags and not sleeps and piece.copies >= about.cores:
             yield (
                 f"There is a copy for each core ({about.cores}): more would help only if a step "
                 "waits for something."

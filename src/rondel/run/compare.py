@@ -68,11 +68,11 @@ class Group(NamedTuple):
         return float(min(getattr(curve, against)[-1] for curve in self.curves))
 
     def at(self, places: np.ndarray, against: str = "steps") -> np.ndarray:
-        """[places, seeds]: the return that each curve had there; its first one before it began."""
-        columns = []
-        for curve in self.curves:
-            last = np.searchsorted(getattr(curve, against), places, side="right") - 1
-            columns.append(curve.returns[np.maximum(last, 0)])
+        """[places, seeds]: each curve's return there, between two of its rows in a straight line.
+
+        Rounds of seeds end a few steps apart: the row before a place may be a whole round old.
+        """
+        columns = [np.interp(places, getattr(c, against), c.returns) for c in self.curves]
         return np.stack(columns, -1)
 
 

@@ -19,7 +19,8 @@ def dress(axes: Any, title: str, across: str) -> None:
     axes.set_title(title, loc="left", pad=14, fontsize=12, parse_math=False)
     axes.set_xlabel(across, color=GREY)
     axes.set_ylabel("return", color=GREY)
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    if across == "steps":  # 50k, 1M; of seconds, parts would read as minutes
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.tick_params(length=0, pad=6, labelcolor=GREY)
     axes.spines[["left", "top", "right"]].set_visible(False)
     axes.spines["bottom"].set_color(GREY)

@@ -18,7 +18,6 @@ from rondel.run.setup import Setup, check_plan
 from rondel.types import Env
 
 ACTING = ("env", "policy")
-_SLEEPERS = 4  # copies of what sleeps that fit on few cores
 
 
 def about(setup: Setup, fused: bool) -> About:
@@ -38,7 +37,7 @@ def _found(setup: Setup, cores: int) -> Iterator[tuple[str, str]]:
     acting = plan.copies("env")
     elsewhere = setup.options.on == "ray" and setup.options.address is not None
     apart = plan.piece_of("env").stages == ("env",)  # then one policy acts for many of them
-    wanted = {"actors": 2 * acting if elsewhere else cores, "sleepers": max(_SLEEPERS, 2 * cores)}
+    wanted = {"actors": 2 * acting if elsewhere else cores, "sleepers": 2 * max(cores, acting)}
     for name, most in wanted.items():
         stages = ("env",) if apart else ACTING
         more = (_placed(setup, _cut(plan, stages, n)) for n in range(most, acting, -1))

@@ -28,9 +28,15 @@ def rows(run: Run, cost: Cost, room: int) -> list[tuple[str, str]]:
     setup, ring = run.setup, run.ring
     task, algorithm = setup.task, setup.task.algorithm
     world = setup.env_id.partition(":")[0]
-    how = "one fused XLA program" if ring.fused else f"on {setup.options.on}{lag_rule(ring.plan)}"
+    how = f"on {setup.options.on}{lag_rule(ring.plan)}"
+    if ring.fused:
+        how = "one fused XLA program"
+    elif not ring.plan.cut:
+        how = f"a Python loop around compiled calls{lag_rule(ring.plan)}"
     lanes, steps = counted(task.lanes, "lane"), counted(algorithm.rollout, "step")
     waits = _waits(algorithm.memory.warmup_rounds)
+    if algorithm.memory.warmup_rounds * algorithm.rollout * task.lanes >= run.limits.steps:
+        waits += ", longer than the whole run: nothing will be learned"
     goal = run.limits.until_return
     until = f" or a mean return of {goal:g}" if goal != float("inf") else ""
     since = f" (from {run.steps:,})" if run.steps else ""

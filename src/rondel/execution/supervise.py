@@ -86,8 +86,8 @@ class Keeping(NamedTuple):
     cost: float  # seconds that the last time took; 0 before the first
 
 
-# What is kept for long is cold when it is written over, and many small things make collections of
-# garbage slow: short journals are worth more than states that are seldom kept.
+# Short journals are replayed sooner, and stay in caches; that they also cost less than states
+# which are seldom kept has not been shown (python benchmarks/reliability/run.py cost).
 _OFTEN = 0.2  # seconds between two times, at the least
 _SHARE = 200  # a time that took c seconds is followed by 200 c without one: 0.5 %
 MOST_BYTES = 256 * 2**20  # of kept messages: at this bound states are kept at once

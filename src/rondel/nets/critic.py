@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from rondel.nets.mlp import forward, layers
+from rondel.ops import product
 from rondel.types import Array, Network, Tree
 
 
@@ -80,4 +81,4 @@ def _rectified(params: Tree, x: Array) -> Array:
     if inner:
         x = jax.nn.relu(forward(inner, x, jax.nn.relu))
     x = jnp.concatenate([x, jnp.ones((*x.shape[:-1], 1))], -1)
-    return x @ jnp.concatenate([last["w"], last["b"][None]])
+    return product(x, jnp.concatenate([last["w"], last["b"][None]]))

@@ -11,7 +11,7 @@ import numpy as np
 
 from rondel.nets.encode import encode, width
 from rondel.nets.noisy import noise_of
-from rondel.ops import random
+from rondel.ops import product, random
 from rondel.spaces import Space
 from rondel.types import Array, Network, Tree
 
@@ -77,7 +77,7 @@ def forward(params: Tree, x: Array, activation: Activation) -> Array:
     """Through all layers, with an activation between them but not after the last."""
     for i, layer in enumerate(params):
         seen = activation(x) if i else x
-        y = seen @ layer["w"]
+        y = product(seen, layer["w"])
         x = y + jnp.broadcast_to(layer["b"], y.shape)
         noise = noise_of(layer, seen)
         x = x if noise is None else x + noise

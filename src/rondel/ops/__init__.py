@@ -4,6 +4,7 @@ from rondel.ops import random
 from rondel.ops.chunks import chunked, chunked_sum, mean_grad
 from rondel.ops.masks import masked_mean, standardise
 from rondel.ops.optimisers import packed
+from rondel.ops.products import product
 from rondel.ops.rescaling import rescale, restore
 from rondel.ops.returns import VTrace, gae, n_step, to_the_end, vtrace
 from rondel.ops.unroll import unroll
@@ -17,6 +18,7 @@ __all__ = [
     "mean_grad",
     "n_step",
     "packed",
+    "product",
     "random",
     "rescale",
     "restore",

@@ -28,7 +28,7 @@ def _backward(seen: tuple[Array, Array], grad: Array) -> tuple[Array, Array]:
     inputs, outputs = w.shape
     rows, grads = x.reshape(-1, inputs), grad.reshape(-1, outputs)
     if outputs == 1:  # that is no product of matrices, and quick as it is
-        return grad @ w.T, rows.T @ grads
+        return grad @ w.T, (grads.T @ rows).T
     if outputs < inputs:
         return grad @ w.T, _barrier(_barrier(grads.T) @ rows).T
     return grad @ w.T, _barrier(rows.T) @ grads

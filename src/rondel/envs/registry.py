@@ -7,6 +7,7 @@ Nothing heavy is imported until an environment of its world is made.
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -136,8 +137,11 @@ def _by_id(env_id: str) -> Env | HostWorld:
 def _fastest(name: str) -> str:
     """The world to take an id from that names none."""
     bare, arguments = split(name)
-    if bare in _MODULES and arguments.keys() <= _arguments(bare):
-        return "jax"
+    if bare in _MODULES:
+        unknown = arguments.keys() - _arguments(bare)
+        # what is none of ours may be an argument of Gymnasium's, unless it was hardly that
+        if bare not in CLASSICS or all(_meant(bare, argument) for argument in unknown):
+            return "jax"
     from rondel.envs.gym.worlds import is_registered
 
     if not is_registered(name) and is_installed("envpool"):
@@ -149,11 +153,11 @@ def _fastest(name: str) -> str:
 
 
 def _own(name: str, arguments: dict[str, Any]) -> Env:
-    if unknown := arguments.keys() - _arguments(name):
+    if unknown := sorted(arguments.keys() - _arguments(name)):
         there = ", ".join(sorted(_arguments(name))) or "none"
-        raise RondelError(
-            f"jax:{name} has no argument {', '.join(sorted(unknown))}; there are: {there}."
-        )
+        meant = _meant(name, unknown[0])
+        hint = f"did you mean {meant}?" if meant else f"there are: {there}."
+        raise RondelError(f"jax:{name} has no argument {', '.join(unknown)}; {hint}")
     env: Env = import_module(f"rondel.envs.{_MODULES[name]}").make(**arguments)
     return env
 
@@ -163,6 +167,11 @@ def _arguments(name: str) -> set[str]:
     if name in GAMES:
         return {"opponent", "simulations"}
     return {"velocities"} if name == "CartPole-v1" else set()
+
+
+def _meant(name: str, argument: str) -> str:
+    """The argument of one of our own environments that is nearly written so, if there is one."""
+    return next(iter(get_close_matches(argument, _arguments(name), n=1)), "")
 
 
 def _call(module: str, function: str) -> Env:

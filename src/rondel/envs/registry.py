@@ -180,10 +180,15 @@ def _call(module: str, function: str) -> Env:
 
 
 def _near(env_id: str) -> str:
-    """The nearest ids that there are, as a sentence."""
-    full = [f"{world}:{name}" for world, ids in names().items() for name in ids]
-    meant = {bare_id(name).lower(): name for name in reversed(full)} | {n.lower(): n for n in full}
-    found = near(env_id, meant)
+    """The nearest ids that there are, as a sentence.
+
+    Worlds are left out of it: of two short names they would be most of what is alike.
+    """
+    listed, wanted = names(), env_id.partition(":")[0]
+    meant: dict[str, str] = {}
+    for world in sorted(listed, key=lambda world: world != wanted):  # then as a bare id is sought
+        meant = {name.lower(): f"{world}:{name}" for name in listed[world]} | meant
+    found = near(bare_id(env_id).rpartition(":")[2], meant)
     hint = f" Near it: {', '.join(found)}." if found else ""
     if not is_installed("envpool"):
         hint += ' EnvPool has many more, such as Pong-v5: pip install "rondel[envpool]".'

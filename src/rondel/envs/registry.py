@@ -2,7 +2,8 @@
 
 Every id belongs to a world: "jax:CartPole-v1", "gymnasium:CartPole-v1", "envpool:Pong-v5",
 "probe:delay". Arguments of an environment may follow its id: "envpool:Pong-v5?episodic_life=true".
-Nothing heavy is imported until an environment of its world is made.
+One of the user's own is named by where it is: "package.module:name". Nothing heavy is imported
+until an environment of its world is made.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from rondel.envs.arguments import split
+from rondel.envs.errors import EnvError
 from rondel.envs.near import near
 from rondel.errors import RondelError
 from rondel.types import Env, HostWorld
@@ -44,8 +46,9 @@ def make(env: Any) -> Env | HostWorld:
     """The environment that is meant by `env`.
 
     That is an id, a traceable `Env`, a `HostWorld`, an environment of Gymnasium, old Gym or dm_env,
-    or a function that makes any of these, without arguments or with a `seed`. An id without a world
-    takes the first world that has it: jax, then gymnasium, then envpool.
+    or a function that makes any of these, without arguments or with a `seed`; or where one of these
+    is to be imported from, "module:name". An id without a world takes the first world that has it:
+    jax, then gymnasium, then envpool.
 
     >>> make("CartPole-v1").spec.id
     'jax:CartPole-v1'
@@ -128,10 +131,32 @@ def _by_id(env_id: str) -> Env | HostWorld:
             return gymnax.from_id(name)
     if world in WORLDS:
         raise RondelError(f"There is no environment {env_id!r}.{_near(env_id)}")
-    raise RondelError(
-        f"There is no world {world!r} to take {env_id!r} from; the worlds are {', '.join(WORLDS)}. "
-        f"(A Gymnasium id with a module to import first is written gymnasium:{env_id}.)"
-    )
+    return make(_imported(env_id, world, name))
+
+
+def _imported(env_id: str, module: str, name: str) -> Any:
+    """What a module has by that name: an environment, or what makes one."""
+    found = None
+    if all(part.isidentifier() for part in (*module.split("."), name)):
+        try:
+            found = import_module(module)
+        except ModuleNotFoundError as error:
+            if not f"{module}.".startswith(f"{error.name}."):  # it is there, and misses another
+                raise EnvError(f"{env_id} can't be taken from its module: {error}") from error
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+            raise EnvError(f"{env_id} can't be taken from its module: {said}") from error
+    if found is None:
+        raise RondelError(
+            f"There is no world {module!r} to take {env_id!r} from, nor such a module; the worlds "
+            f"are {', '.join(WORLDS)}. (A Gymnasium id with a module to import first is written "
+            f"gymnasium:{env_id}, an environment of your own module:name.)"
+        )
+    if not hasattr(found, name):
+        there = get_close_matches(name, vars(found), n=1)
+        hint = f" Near it: {module}:{there[0]}." if there else ""
+        raise RondelError(f"The module {module} has no {name!r}.{hint}")
+    return getattr(found, name)
 
 
 def _fastest(name: str) -> str:

@@ -10,6 +10,7 @@ import textwrap
 import traceback
 from collections.abc import Iterable
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal, TextIO, TypeAlias
 
@@ -36,7 +37,8 @@ rondel: distributed reinforcement learning on JAX
   rondel plot PATH... [--out FILE]     learning curves of runs in one picture
   rondel compare PATH...               which of them is ahead, as a table in Markdown
   rondel record PATH FILE              episodes of it as demonstrations for others
-  rondel list algorithms|envs          what there is
+  rondel list algorithms               what there is
+  rondel list envs [PATTERN]           the same; of many ids those with `pole` in them, or '*-v5'
 
 `rondel train ALGORITHM ENV --help` lists the flags with their values for that environment.
 """
@@ -343,12 +345,27 @@ def _record(argv: list[str]) -> None:
 
 
 def _list(argv: list[str]) -> None:
-    if argv == ["algorithms"]:
-        _print(map(_algorithm, algorithms.TABLE))
-    elif argv == ["envs"]:
-        _print(f"{world}:{name}" for world, names in envs.names().items() for name in names)
-    else:
-        raise RondelError("rondel list takes one word: `algorithms` or `envs`.")
+    match argv:
+        case ["algorithms"]:
+            _print(map(_algorithm, algorithms.TABLE))
+        case ["envs", *pattern] if len(pattern) <= 1:
+            _print(_ids(*pattern))
+        case _:
+            raise RondelError(
+                "rondel list takes `algorithms`, or `envs`, or `envs` and a part of their ids."
+            )
+
+
+def _ids(pattern: str = "") -> list[str]:
+    """Environments whose id has `pattern` in it, or fits it if it has a * or the like."""
+    ids = [f"{world}:{name}" for world, names in envs.names().items() for name in names]
+    glob = pattern.lower() if set(pattern) & set("*?[") else f"*{pattern.lower()}*"
+    if found := [one for one in ids if fnmatchcase(one.lower(), glob)]:
+        return found
+    raise RondelError(
+        f"None of {len(ids):,} ids fits {pattern!r}: a part of one, such as `pole`, or a pattern, "
+        "such as 'gymnasium:*-v5', would work."
+    )
 
 
 def _algorithm(name: str) -> str:

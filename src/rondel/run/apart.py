@@ -55,6 +55,7 @@ def profile(
     >>> print(rondel.profile("runs/a").table())
     """
     folder = Path(path)
+    checkpoint.refuse_file(folder)
     checkpoint.refuse_several(folder)
     found = read(folder)
     if trace is not None:

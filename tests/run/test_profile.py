@@ -15,6 +15,7 @@ import pytest
 import rondel
 from marks import few_of
 from rondel.errors import RondelError
+from rondel.execution.meter import SIMULATOR, STARTING
 from rondel.run import apart, cli, saved, window
 from rondel.run.diagnosis import diagnose
 from rondel.run.display import Progress, Silent
@@ -197,6 +198,25 @@ class Heard(Silent):
 
     def update(self, progress: Progress) -> None:
         self.loads += [progress.load] if progress.load else []
+
+
+class Reluctant(Quick):
+    """It takes its time to begin."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        time.sleep(0.02)
+        return super().reset(seed=seed)
+
+
+@pytest.mark.parametrize(("algorithm", "kind"), [("ppo", STARTING), ("es", SIMULATOR)])
+def test_to_begin_episodes_is_not_what_python_does(algorithm: str, kind: str) -> None:
+    small = {"lanes": 8, "rollout": 16, "hidden": (8,), "tuned": False}
+    # es begins anew in every round
+    with rondel.start(algorithm, Reluctant, steps=300, **small) as run:
+        for _ in run:
+            pass
+        told = {(s.stage, s.kind): s.seconds for s in run.ring.meter.told().spent}
+    assert told["env", kind] >= 8 * 0.02
 
 
 def test_a_run_says_it_at_its_end_and_again(

@@ -92,6 +92,10 @@ def pause(run: Any, report: Any) -> None:
     time.sleep(0.05)
 
 
+def glance(run: Any, report: Any) -> None:
+    """What takes a user next to no time."""
+
+
 WIDE = {"lanes": 64, "rollout": 64, "epochs": 2, "hidden": (256, 256)}
 SLOW = {"on": "threads", "free": True, "lag": 1, "epochs": 20, "hidden": (256, 256)}
 REPLAYED = {"lanes": 8, "rollout": 2, "batch": 16, "updates": 8, "capacity": 64, "warmup": 32}
@@ -217,6 +221,24 @@ def test_to_begin_episodes_is_not_what_python_does(algorithm: str, kind: str) ->
             pass
         told = {(s.stage, s.kind): s.seconds for s in run.ring.meter.told().spent}
     assert told["env", kind] >= 8 * 0.02
+
+
+class Slow(Silent):
+    """It takes its time to show a round."""
+
+    def update(self, progress: Progress) -> None:
+        time.sleep(0.03)
+
+
+@pytest.mark.parametrize("bound", ["callback", "output"])
+def test_seeds_in_one_program_tell_callbacks_from_output(bound: str, tmp_path: Path) -> None:
+    called = pause if bound == "callback" else glance
+    shown = {"callbacks": called, "display": Slow() if bound == "output" else Silent()}
+    rondel.train(
+        "ppo", "CartPole-v1", steps=500, seeds=2, out=tmp_path, eval_episodes=0, **SMALL, **shown
+    )
+    verdict = diagnose(rondel.profile(tmp_path / "seed-1", apart=False))
+    assert verdict.bound == bound, verdict.text
 
 
 def test_a_run_says_it_at_its_end_and_again(

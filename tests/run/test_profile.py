@@ -14,6 +14,7 @@ import pytest
 
 import rondel
 from marks import few_of
+from rondel.envs.registry import is_installed
 from rondel.errors import RondelError
 from rondel.execution.meter import SIMULATOR, STARTING
 from rondel.run import apart, cli, saved, window
@@ -239,6 +240,17 @@ def test_seeds_in_one_program_tell_callbacks_from_output(bound: str, tmp_path: P
     )
     verdict = diagnose(rondel.profile(tmp_path / "seed-1", apart=False))
     assert verdict.bound == bound, verdict.text
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not is_installed("envpool"), reason="EnvPool is not here")
+def test_a_pool_inside_of_a_program_is_measured_apart(tmp_path: Path) -> None:
+    env = "envpool-xla:CartPole-v1"
+    rondel.train("ppo", env, steps=2_000, out=tmp_path, eval_episodes=0, **SMALL)
+    found = rondel.profile(tmp_path)
+    assert found.apart is not None
+    assert list(found.apart) == ["env", "policy", "memory", "gradient", "update"]
+    assert found.apart["env"] > 0
 
 
 def test_a_run_says_it_at_its_end_and_again(

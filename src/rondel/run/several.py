@@ -173,11 +173,14 @@ def _rounds(
     lost: dict[int, NotFinite] = {}
     n, last = 1, time.monotonic()
     with interrupts() as interrupted:
+        compiling = driving.Compiling(logs[0].run, display.say)
+        compiling.before()
         while going and not interrupted.is_set():
             started = time.monotonic()
             told = rings.advance(each, going, limits, n)
             for i in going:
                 each[i].settle()
+            compiling.after()
             rings.meter.mark("driver", PYTHON)
             most = rings.vector.capacity
             n = 1 if callbacks else next_pace(n, time.monotonic() - started, most)
@@ -318,8 +321,12 @@ class _Shown:
             self._display.update(progress._replace(seed=seed))
 
     def note(self, seed: int, message: str) -> None:
+        self.say(f"seed {seed}: {message}")
+
+    def say(self, message: str) -> None:
+        """Of all of them."""
         with self._turn:
-            self._display.note(f"seed {seed}: {message}")
+            self._display.note(message)
 
     def stop(self, message: str) -> None:
         self._display.stop(message)

@@ -98,9 +98,8 @@ def test_a_version_alone_makes_no_name_near(monkeypatch):
 @pytest.mark.skipif(not registry.is_installed("envpool"), reason="EnvPool is not here")
 @pytest.mark.parametrize("world", ["", "gymnasium:", "envpool:"])
 def test_old_names_of_atari_lead_to_envpools(world):
-    with pytest.raises(RondelError, match=r"Near it: .*Pong-v5") as caught:
+    with pytest.raises(RondelError, match=r"Near it: (envpool:)?Pong-v5\.$"):
         make(f"{world}PongNoFrameskip-v4")
-    assert "Ant" not in str(caught.value)
 
 
 def test_a_near_name_is_of_the_world_that_was_asked_if_it_has_it():

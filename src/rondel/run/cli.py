@@ -49,8 +49,8 @@ rondel: distributed reinforcement learning on JAX
   rondel plot PATH... [--out FILE]     learning curves of runs in one picture
   rondel compare PATH...               which of them is ahead, as a table in Markdown
   rondel record PATH FILE              episodes of it as demonstrations for others
-  rondel list algorithms               what there is
-  rondel list envs [PATTERN]           the same; of many ids those with `pole` in them, or '*-v5'
+  rondel list algorithms               what there is to train
+  rondel list envs [PATTERN]           what to train on; with a pattern the ids that fit, as `pole`
 
 `rondel train ALGORITHM ENV --help` lists the flags with their values for that environment.
 """

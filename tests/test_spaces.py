@@ -19,6 +19,14 @@ def box(low, high, dtype="float32"):
     return Box(np.array(low, dtype), np.array(high, dtype), dtype)
 
 
+def test_a_box_is_said_in_short_however_large():
+    assert str(box([0.0, -2.0], [1.0, 6.0])) == "Box(-2 to 6, shape=(2,), float32)"
+    assert str(box([-inf], [inf])) == "Box(-inf to inf, shape=(1,), float32)"
+    frames = Box(np.zeros((4, 84, 84), np.uint8), np.full((4, 84, 84), 255, np.uint8), "uint8", 4)
+    assert str({"seen": frames}) == "{'seen': Box(0 to 255, shape=(4, 84, 84), uint8, frames=4)}"
+    assert str(Box(np.zeros(0), np.zeros(0))) == "Box(shape=(0,), float32)"
+
+
 def test_minus_one_to_one_becomes_low_to_high():
     space = box([0.0, -2.0], [1.0, 6.0])
     # 0.5 is three quarters of the way: 0.75, and -2 + 0.75 * 8 = 4

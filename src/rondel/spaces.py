@@ -36,6 +36,13 @@ class Box:
                 "divide the first axis, in which they follow one another."
             )
 
+    def __repr__(self) -> str:
+        """Short, however large: bounds that differ from number to number are their widest."""
+        bounds = f"{float(self.low.min()):g} to {float(self.high.max()):g}" if self.low.size else ""
+        frames = f"frames={self.frames}" if self.frames != 1 else ""
+        parts = (bounds, f"shape={self.shape}", self.dtype, frames)
+        return f"Box({', '.join(filter(None, parts))})"
+
     @property
     def shape(self) -> tuple[int, ...]:
         return self.low.shape

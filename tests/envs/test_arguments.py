@@ -38,6 +38,14 @@ def test_an_argument_that_gymnasium_does_not_know_is_named():
         envs.make("gymnasium:FrozenLake-v1?is_slipery=false")
 
 
+def test_an_argument_that_was_nearly_one_of_ours_is_not_asked_of_gymnasium():
+    with pytest.raises(RondelError, match="jax:CartPole-v1 has no argument velocity; did you mean"):
+        envs.make("CartPole-v1?velocity=false")
+    with pytest.raises(RondelError, match="jax:TicTacToe-v0 has no argument foe; there are: oppon"):
+        envs.make("TicTacToe-v0?foe=random")
+    assert envs.make("CartPole-v1?sutton_barto_reward=true").spec.id.startswith("gymnasium:")
+
+
 def test_the_bare_id_has_none():
     assert envs.bare_id("gymnasium:FrozenLake-v1?map_name=8x8") == "FrozenLake-v1"
     assert envs.bare_id("FrozenLake-v1?map_name=8x8") == "FrozenLake-v1"

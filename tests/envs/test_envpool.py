@@ -1,5 +1,6 @@
 """EnvPool through its host interface, and through the one for XLA."""
 
+from ctypes.util import find_library
 from typing import Any
 
 import jax
@@ -18,6 +19,7 @@ from rondel.execution.ring import Ring
 from rondel.plan import parse
 
 SEEDS = [5, 6, 7, 8]
+EGL = pytest.mark.skipif(find_library("EGL") is None, reason="nothing draws without a screen here")
 
 
 def raw(name: str, **arguments: Any) -> Any:
@@ -296,14 +298,33 @@ def test_lanes_have_seeds_of_their_own_pool():
 
 @pytest.mark.parametrize(
     ("env_id", "action", "shape"),
-    [("envpool:Pong-v5", 2, (210, 160, 3)), ("envpool:CartPole-v1", 1, (400, 600, 3))],
+    [
+        ("envpool:Pong-v5", np.int32(2), (210, 160, 3)),
+        ("envpool:CartPole-v1", np.int32(1), (400, 600, 3)),
+        pytest.param("envpool:CheetahRun-v1", np.ones(6, np.float32), (480, 480, 3), marks=EGL),
+    ],
 )
 def test_a_lane_can_be_looked_at(env_id, action, shape):
     lane = make(env_id).show()
     lane.reset([1])
     before = lane.picture()
     for _ in range(30):
-        lane.step(np.full(1, action, np.int32))
+        lane.step(action[None])
     assert (before.shape, before.dtype) == (shape, np.uint8)
     assert (lane.picture() != before).any()
     lane.close()
+
+
+def test_what_would_end_the_process_is_tried_in_another(tmp_path, monkeypatch):
+    # MuJoCo's way to fail: a log in the folder, and an end without an exception
+    (tmp_path / "envpool.py").write_text(
+        "import os\nfrom pathlib import Path\nPath('MUJOCO_LOG.TXT').touch()\nos._exit(1)\n"
+    )
+    world = make("envpool:CheetahRun-v1")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    lane = world.show()
+    lane.reset([1])
+    assert lane.picture() is None
+    lane.close()
+    assert not (tmp_path / "MUJOCO_LOG.TXT").exists()

@@ -32,6 +32,28 @@ def test_a_module_before_a_gymnasium_id_is_imported():
     assert spec.id == "gymnasium:gymnasium.envs:CartPole-v1"
 
 
+def test_one_of_your_own_is_named_by_its_module(tmp_path, monkeypatch):
+    (tmp_path / "my_worlds.py").write_text(
+        "from rondel.envs import make\n"
+        "from envs.strange import Plain\n"
+        "line = make('probe:one')\n"
+        "def build():\n"
+        "    return line\n"
+    )
+    (tmp_path / "my_broken.py").write_text("1 / 0\n")
+    (tmp_path / "my_needy.py").write_text("import nowhere_at_all\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert make("my_worlds:line") is make("my_worlds:build")
+    assert make("my_worlds:Plain").spec.id == "own:Plain"
+    with pytest.raises(RondelError, match=r"my_worlds has no 'lime'\. Near it: my_worlds:line"):
+        make("my_worlds:lime")
+    with pytest.raises(EnvError, match="ZeroDivisionError") as caught:
+        make("my_broken:line")
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    with pytest.raises(EnvError, match="No module named 'nowhere_at_all'"):
+        make("my_needy:line")
+
+
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
@@ -43,7 +65,12 @@ def test_a_module_before_a_gymnasium_id_is_imported():
         ("zzz", ["no environment 'zzz'"]),
         (
             "atari:Pong",
-            ["no world 'atari'", "jax, gymnasium, gymnax, envpool", "gymnasium:atari:Pong"],
+            [
+                "no world 'atari'",
+                "nor such a module",
+                "jax, gymnasium, gymnax, envpool",
+                "gymnasium:atari:Pong",
+            ],
         ),
         ("gymnasium:nowhere_at_all:X-v0", ["nowhere_at_all"]),
         ("gymnasium:Taxi-v3", ["Taxi-v4"]),
@@ -69,10 +96,16 @@ def test_a_version_alone_makes_no_name_near(monkeypatch):
 
 
 @pytest.mark.skipif(not registry.is_installed("envpool"), reason="EnvPool is not here")
-@pytest.mark.parametrize("asked", ["PongNoFrameskip-v4", "envpool:PongNoFrameskip-v4"])
-def test_old_names_of_atari_lead_to_envpools(asked):
-    with pytest.raises(RondelError, match=r"Near it: .*Pong-v5"):
-        make(asked)
+@pytest.mark.parametrize("world", ["", "gymnasium:", "envpool:"])
+def test_old_names_of_atari_lead_to_envpools(world):
+    with pytest.raises(RondelError, match=r"Near it: (envpool:)?Pong-v5\.$"):
+        make(f"{world}PongNoFrameskip-v4")
+
+
+def test_a_near_name_is_of_the_world_that_was_asked_if_it_has_it():
+    for asked, there in {"gymnasium:CartPoll-v1": "gymnasium:", "jax:CartPoll-v1": "jax:"}.items():
+        with pytest.raises(RondelError, match=f"Near it: {there}CartPole-v1"):
+            make(asked)
 
 
 @pytest.mark.skipif(not registry.is_installed("envpool"), reason="EnvPool is not here")

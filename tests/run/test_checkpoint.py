@@ -156,6 +156,20 @@ def test_find_says_when_there_is_none(tmp_path, place):
         checkpoint.find(tmp_path / place)
 
 
+def test_a_file_is_no_folder_and_the_folder_that_it_is_in_is_named(tmp_path):
+    path = save_small(tmp_path, 1)
+    (config := tmp_path / "config.json").touch()
+    for file, home in {config: tmp_path, path / "state.safetensors": path}.items():
+        with pytest.raises(RondelError, match=f"{file} is a file: .* such as {home}, would work"):
+            checkpoint.find(file)
+
+
+def test_a_file_that_is_of_no_run_gets_no_hint(tmp_path):
+    (stray := tmp_path / "a.txt").touch()
+    with pytest.raises(RondelError, match=r"a.txt is a file: the folder of a run would work\."):
+        checkpoint.find(stray)
+
+
 # A tree of another shape.
 
 

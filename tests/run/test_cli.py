@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,23 @@ def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
     assert {"jax:CartPole-v1", "gymnasium:CartPole-v1", "probe:one"} <= set(listed)
 
 
+@pytest.mark.parametrize(
+    ("pattern", "fits"),
+    [
+        ("mountaincar", lambda name: "MountainCar" in name),
+        ("probe:*", lambda name: name.startswith("probe:")),
+        ("jax:*-v[01]", lambda name: name.startswith("jax:") and name[-2:] in ("v0", "v1")),
+    ],
+)
+def test_ids_are_found_by_a_part_or_a_pattern(
+    pattern: str, fits: Callable[[str], bool], capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli.main(["list", "envs"])
+    wanted = list(filter(fits, capsys.readouterr().out.split()))
+    cli.main(["list", "envs", pattern])
+    assert capsys.readouterr().out.split() == wanted != []
+
+
 def test_every_field_is_a_flag_with_its_comment(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
         cli.main(["train", "ppo", "CartPole-v1", "--help"])
@@ -115,6 +133,8 @@ def test_every_field_is_a_flag_with_its_comment(capsys: pytest.CaptureFixture[st
         (["train", "ppo"], "rondel train ALGORITHM ENV"),
         (["fly"], "no command"),
         (["list", "planets"], "algorithms"),
+        (["list", "envs", "pole", "car"], "a part of their ids"),
+        (["list", "envs", "planets"], "fits 'planets': a part of one"),
         (["eval", "nowhere"], "no such folder"),
         (["resume", "nowhere"], "no such folder"),
         (["record", "nowhere", "file"], "no such folder"),

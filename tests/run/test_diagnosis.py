@@ -144,6 +144,8 @@ def test_what_shares_mean(seen: Profile, bound: str, part: float, says: str) -> 
 GRADIENT = piece("gradient", gradient_xla=0.9, gradient_data=0.1)
 FEW = piece("actor", actor_xla=0.05, actor_weights=0.95)
 SLEEPING = piece("all", computed=0.1, env_simulator=0.9, policy_xla=0.1)
+POOL = {"env": "envpool-xla:Pong-v5", "lanes": 8}
+STEPPING = {"env": 0.9, "gradient": 0.1}
 COPIES = piece("actor", 2, env_simulator=0.9, actor_weights=0.1)
 
 
@@ -161,7 +163,11 @@ COPIES = piece("actor", 2, env_simulator=0.9, actor_weights=0.1)
         # copies that compute: as many as there are cores; those that sleep may be more
         (made_up(IN_ENV, remedies=MORE), "--plan MORE", "MANY"),
         (made_up(SLEEPING, remedies=MORE), "--plan MANY", "MORE"),
-        (made_up(SLEEPING, remedies=MORE, env="envpool:Ant-v5"), "--plan MORE", "MANY"),
+        # EnvPool's lanes step in threads of their own: copies of them would not step sooner
+        (made_up(SLEEPING, remedies=MORE, **POOL), "only more cores would help", "--plan"),
+        (made_up(FUSED, apart=STEPPING, **POOL, **WHOLE), "other machines (--on ray)", "accelera"),
+        (made_up(IN_ENV, **POOL | {"cores": 16}), "there are 16 cores: more lanes", "only more"),
+        (made_up(IN_ENV, remedies=MORE, on="ray", **POOL), "machines: --plan MORE", "only more"),
         (made_up(COPIES, LEARNER), "a copy for each core (2)", "--plan"),
         # a round of a millisecond is no place for copies: to hand it over takes longer
         (made_up(IN_ENV, remedies=MORE, seconds=0.01), "EnvPool", "--plan"),
@@ -208,7 +214,7 @@ def test_what_is_advised_helps(seen: Profile, says: str, not_said: str) -> None:
 
 @pytest.mark.parametrize("env", ["gymnasium:Taxi-v4", "my_module:Ant-v5", "envpool:Ant-v5"])
 def test_what_envpool_has_not_is_not_looked_for_there(env: str) -> None:
-    assert "EnvPool" not in diagnose(made_up(IN_ENV, env=env)).text
+    assert "EnvPool has" not in diagnose(made_up(IN_ENV, env=env)).text
 
 
 def test_where_envpool_is_not_installed_it_is_said_how(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from rondel.run import display, figures
+from rondel.run import display, figures, panel
 from rondel.run.display import Lines, Panel, Progress, Silent
 
 SUMMARY = [("env", "jax:CartPole-v1 (fastest of jax, gymnasium)"), ("plan", "all, one program")]
@@ -84,7 +84,7 @@ def test_lines_hold_no_control_characters_and_suit_any_encoding():
 
 def drawn(panel_progress, curve=(), width=76):
     console = Console(record=True, width=80, file=io.StringIO())
-    console.print(display._panel(panel_progress, list(curve), width))
+    console.print(panel.of_run(panel_progress, list(curve), width))
     return console.export_text().splitlines()
 
 
@@ -113,9 +113,9 @@ def test_before_the_first_episode_a_dash_stands_for_what_is_unknown():
 
 def test_the_curve_grows_with_the_run():
     nan = float("nan")
-    assert display._sparkline([nan, 0.0, nan, 7.0, 3.0, nan]) == " ▁▁█▄"
-    assert display._sparkline([nan, nan]) == ""
-    assert display._sparkline([5.0, 5.0]) == "▁▁"
+    assert panel.sparkline([nan, 0.0, nan, 7.0, 3.0, nan]) == " ▁▁█▄"
+    assert panel.sparkline([nan, nan]) == ""
+    assert panel.sparkline([5.0, 5.0]) == "▁▁"
 
 
 def test_the_panel_draws_at_most_twice_a_second():
@@ -260,7 +260,7 @@ def test_lines_of_several_seeds_each_have_their_own_time():
 def test_the_panel_has_a_row_for_each_seed_within_its_width():
     seeds = [progress(seed=seed, steps=10**9 + seed, total_steps=3 * 10**9) for seed in range(12)]
     console = Console(record=True, width=80, file=io.StringIO())
-    console.print(display._seeds(seeds, 76))
+    console.print(panel.of_seeds(seeds, 76))
     lines = console.export_text().splitlines()
     assert {cell_len(line) for line in lines} == {76}
     words = [line.strip("│ ").split() for line in lines]

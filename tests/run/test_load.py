@@ -8,7 +8,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from rondel.run import display, load
+from rondel.run import load, panel
 from rondel.run.display import Lines, Panel, Progress
 from rondel.run.load import Load, PieceLoad
 
@@ -87,7 +87,7 @@ AT_60 = """\
 
 def drawn(progress: Progress, width: int, height: int | None = None) -> str:
     console = Console(record=True, width=width, file=io.StringIO(), no_color=True)
-    console.print(display._panel(progress, CURVE, width - 4, height))
+    console.print(panel.of_run(progress, CURVE, width - 4, height))
     return console.export_text().replace("\N{NO-BREAK SPACE}", " ").rstrip("\n")
 
 

@@ -14,12 +14,16 @@ import pytest
 
 import rondel
 from marks import few_of
+from rondel.algorithms import a2c
+from rondel.envs.registry import is_installed
 from rondel.errors import RondelError
+from rondel.execution.meter import SIMULATOR, STARTING
 from rondel.run import apart, cli, saved, window
 from rondel.run.diagnosis import diagnose
 from rondel.run.display import Progress, Silent
 from rondel.run.load import Load
 from rondel.run.shards import shard_like
+from rondel.types import Algorithm, EnvSpec
 
 SMALL = {"lanes": 8, "rollout": 16, "epochs": 1, "minibatches": 1, "hidden": (8,), "tuned": False}
 
@@ -78,6 +82,30 @@ def corner(space: Any) -> Any:
     return lambda key: jnp.ones((16, 4)), lambda params, obs: obs[:, 0, :16] / 255.0 @ params
 
 
+class Large(Big):
+    """It shows less than that, but still much."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (256, 256), np.uint8)
+    seen = np.zeros((256, 256), np.uint8)
+
+
+def table(space: Any) -> Any:
+    """A network with a large table, of which it reads a corner; all of it has to be updated."""
+    return lambda key: jnp.ones((4, 1_500_000)), lambda params, obs: obs @ params[:, :4]
+
+
+def talkative(config: a2c.Config, spec: EnvSpec) -> Algorithm:
+    """A2C with a metric too many, each of which has to be taken out of the program by Python."""
+    inner = a2c.make(config, spec)
+
+    def gradient(*args: Any) -> Any:
+        grads, weight, feedback, metrics = inner.gradient(*args)
+        more = {f"more/{i}": weight for i in range(2_000)}
+        return grads, weight, feedback, metrics | more
+
+    return inner._replace(gradient=gradient)
+
+
 class Quick(Sleepy):
     """It does nothing."""
 
@@ -91,13 +119,20 @@ def pause(run: Any, report: Any) -> None:
     time.sleep(0.05)
 
 
+def glance(run: Any, report: Any) -> None:
+    """What takes a user next to no time."""
+
+
 WIDE = {"lanes": 64, "rollout": 64, "epochs": 2, "hidden": (256, 256)}
 SLOW = {"on": "threads", "free": True, "lag": 1, "epochs": 20, "hidden": (256, 256)}
 REPLAYED = {"lanes": 8, "rollout": 2, "batch": 16, "updates": 8, "capacity": 64, "warmup": 32}
 REPLAYED |= {"hidden": (8,), "tuned": False, "on": "processes", "restarts": 0}
 SELDOM = {"rollout": 64, "updates": 1, "capacity": 2048, "hidden": (1024,) * 3, "on": "inline"}
+APART = "actor | memory | gradient | update"
+DRAWN = {"batch": 256, "capacity": 2048, "warmup": 256, "plan": APART, "on": "inline"}
+QUICK = ["env", "room", "uneven", "callback", "memory"]
 # name: (bound, algorithm, environment, steps, fields): what each is built to be bound by
-KNOWN: dict[str, tuple[str, str, Any, int, dict[str, Any]]] = {
+KNOWN: dict[str, tuple[str, Any, Any, int, dict[str, Any]]] = {
     "env": ("env", "ppo", Sleepy, 1_000, {}),
     "room": ("learner", "impala", "CartPole-v1", 3_000, {"plan": "actor*2 | learner", **SLOW}),
     "transport": (
@@ -120,16 +155,23 @@ KNOWN: dict[str, tuple[str, str, Any, int, dict[str, Any]]] = {
     # a wide policy acts in a cheap environment, and learns from little of it
     "policy": ("policy", "dqn", Quick, 4_000, REPLAYED | SELDOM),
     "gradient": ("gradient", "ppo", "CartPole-v1", 20_000, WIDE),
+    # large observations are drawn, of which a small network sees little
+    "memory": ("memory", "dqn", Large, 500, REPLAYED | DRAWN | {"network": corner}),
+    "update": (
+        *("update", "ppo", "CartPole-v1", 1_000),
+        {"network": table, "plan": APART, "on": "inline"},
+    ),
+    "python": ("python", talkative, Quick, 400, {"config": a2c.Config(rollout=1, hidden=(8,))}),
     "dispatch": ("dispatch", "ppo", "CartPole-v1", 20_000, {"lanes": 1, "rollout": 128}),
 }
 
 
-@pytest.mark.parametrize("name", few_of(KNOWN, ["env", "room", "uneven", "callback"]))
+@pytest.mark.parametrize("name", few_of(KNOWN, QUICK))
 def test_a_workload_is_named_after_what_bounds_it(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bound, algorithm, env, steps, fields = KNOWN[name]
-    settings = fields if algorithm == "dqn" else SMALL | fields
+    settings = SMALL | fields if algorithm in ("ppo", "impala") else fields
     settings |= {"lanes": 16, "block": 8} if name == "room" else {}
     settings |= {"eval_episodes": 0, "display": (heard := Heard())}
     if name in ("env", "room"):  # to look after every round costs more than a short round does
@@ -197,6 +239,54 @@ class Heard(Silent):
 
     def update(self, progress: Progress) -> None:
         self.loads += [progress.load] if progress.load else []
+
+
+class Reluctant(Quick):
+    """It takes its time to begin."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        time.sleep(0.02)
+        return super().reset(seed=seed)
+
+
+@pytest.mark.parametrize(("algorithm", "kind"), [("ppo", STARTING), ("es", SIMULATOR)])
+def test_to_begin_episodes_is_not_what_python_does(algorithm: str, kind: str) -> None:
+    small = {"lanes": 8, "rollout": 16, "hidden": (8,), "tuned": False}
+    # es begins anew in every round
+    with rondel.start(algorithm, Reluctant, steps=300, **small) as run:
+        for _ in run:
+            pass
+        told = {(s.stage, s.kind): s.seconds for s in run.ring.meter.told().spent}
+    assert told["env", kind] >= 8 * 0.02
+
+
+class Slow(Silent):
+    """It takes its time to show a round."""
+
+    def update(self, progress: Progress) -> None:
+        time.sleep(0.03)
+
+
+@pytest.mark.parametrize("bound", ["callback", "output"])
+def test_seeds_in_one_program_tell_callbacks_from_output(bound: str, tmp_path: Path) -> None:
+    called = pause if bound == "callback" else glance
+    shown = {"callbacks": called, "display": Slow() if bound == "output" else Silent()}
+    rondel.train(
+        "ppo", "CartPole-v1", steps=500, seeds=2, out=tmp_path, eval_episodes=0, **SMALL, **shown
+    )
+    verdict = diagnose(rondel.profile(tmp_path / "seed-1", apart=False))
+    assert verdict.bound == bound, verdict.text
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not is_installed("envpool"), reason="EnvPool is not here")
+def test_a_pool_inside_of_a_program_is_measured_apart(tmp_path: Path) -> None:
+    env = "envpool-xla:CartPole-v1"
+    rondel.train("ppo", env, steps=2_000, out=tmp_path, eval_episodes=0, **SMALL)
+    found = rondel.profile(tmp_path)
+    assert found.apart is not None
+    assert list(found.apart) == ["env", "policy", "memory", "gradient", "update"]
+    assert found.apart["env"] > 0
 
 
 def test_a_run_says_it_at_its_end_and_again(

@@ -111,6 +111,7 @@ def test_any_json_in_a_meta_is_read_or_gets_a_sentence(effort, real, tmp_path):
     [
         {"network": "trap:make"},
         {"env": "gymnasium:trap:Env-v0"},
+        {"env": "trap:reach"},
         {"env": IDS[0]},
         {"algorithm": "trap"},
         {"config": None, "options": {"network": "trap:make"}},

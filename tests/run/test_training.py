@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,36 @@ def test_a_run_has_a_folder(tmp_path: Path) -> None:
     assert run.result["eval_return"] == pytest.approx(run.evaluate(100).mean)
     with pytest.raises(RondelError, match="already holds a run"):
         rondel.train("ppo", "CartPole-v1", steps=1_000, out=tmp_path / "a", **PPO)
+
+
+class Told(Silent):
+    """It remembers what was said."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, message: str) -> None:
+        self.notes.append(re.sub(r"\d+\.\d", "N", message))
+
+
+def compiled(what: str) -> list[str]:
+    begins = f"compiling for {what}, which takes a while"
+    return [begins, f"compiled, and {what} done, after N s"]
+
+
+def test_compiling_is_said_before_and_after(tmp_path: Path) -> None:
+    shown = {"out": tmp_path, "eval_episodes": 0, "display": (told := Told())}
+    rondel.train("ppo", "CartPole-v1", steps=300, **PPO, **shown)
+    assert told.notes == compiled("the first round")
+    told.notes.clear()
+    rondel.resume(tmp_path, steps=600, display=told)
+    assert told.notes == compiled("the first round")
+
+
+def test_what_learns_after_a_warm_up_is_compiled_then(tmp_path: Path) -> None:
+    shown = {"out": tmp_path, "eval_episodes": 0, "display": (told := Told())}
+    rondel.train("dqn", "gymnasium:CartPole-v1", steps=300, **DQN, **shown)
+    assert told.notes == compiled("the first round") + compiled("the first round that learns")
 
 
 def test_a_run_ends_at_the_first_round_past_its_steps() -> None:

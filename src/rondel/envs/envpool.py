@@ -19,6 +19,7 @@ import numpy as np
 from gymnasium import spaces as gym_spaces
 
 from rondel.envs.arguments import split
+from rondel.envs.drawable import DRAWN, can_be_drawn, show_opengl
 from rondel.envs.errors import EnvError
 from rondel.envs.gym.lanes import record
 from rondel.envs.gym.spaces import action_spec, observation_spec, translator, writer
@@ -38,10 +39,14 @@ _OURS = ("num_envs", "batch_size", "num_threads", "seed", "env_seed", "max_num_p
 def from_id(name: str) -> HostWorld:
     """The lanes of an id of EnvPool's, perhaps with arguments: "Pong-v5?episodic_life=true"."""
     spec, arguments = look(f"envpool:{name}", *split(name))
-    task, shown = split(name)[0], arguments | {"render_mode": "rgb_array"}
-    return HostWorld(
-        spec, partial(PoolLanes, spec, task, arguments), partial(PoolLanes, spec, task, shown, 1)
-    )
+    parts = (spec, split(name)[0], arguments)
+    return HostWorld(spec, partial(PoolLanes, *parts), partial(_shown, *parts))
+
+
+def _shown(spec: EnvSpec, task: str, arguments: dict[str, Any]) -> PoolLanes:
+    """A lane that can be drawn, if EnvPool can do that here."""
+    drawn = DRAWN if can_be_drawn(task, arguments) else {}
+    return PoolLanes(spec, task, arguments | drawn, 1)
 
 
 def registered() -> list[str]:
@@ -123,6 +128,8 @@ def make_pool(name: str, task: str, arguments: dict[str, Any], seeds: list[int])
                 task, num_envs=len(seeds), seed=seeds, num_threads=threads, **arguments
             )
             _ = pool.observation_space, pool.action_space  # made when they are first asked for
+            if DRAWN.items() <= arguments.items():
+                show_opengl()
             return pool
     except Exception as error:
         raise EnvError(f"{name} can't be made: {type(error).__name__}: {error}") from error

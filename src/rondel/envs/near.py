@@ -18,6 +18,8 @@ def near(asked: str, ids: Mapping[str, str], n: int = 3) -> list[str]:
     ['envpool:Pong-v5']
     """
     sought = _OLD_ATARI.sub("-v5", asked).lower()
+    if sought != asked.lower() and sought in ids:  # the same game, by its new name
+        return [ids[sought]]
     close = difflib.get_close_matches(sought, ids, n=2 * n, cutoff=_CLOSE)
     # of short names the version alone makes half of what is alike
     alike = (name for name in close if _alike(*(_VERSION.sub("", x) for x in (sought, name))))

@@ -2,16 +2,19 @@
 
 Every id belongs to a world: "jax:CartPole-v1", "gymnasium:CartPole-v1", "envpool:Pong-v5",
 "probe:delay". Arguments of an environment may follow its id: "envpool:Pong-v5?episodic_life=true".
-Nothing heavy is imported until an environment of its world is made.
+One of the user's own is named by where it is: "package.module:name". Nothing heavy is imported
+until an environment of its world is made.
 """
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 from rondel.envs.arguments import split
+from rondel.envs.errors import EnvError
 from rondel.envs.near import near
 from rondel.errors import RondelError
 from rondel.types import Env, HostWorld
@@ -43,8 +46,9 @@ def make(env: Any) -> Env | HostWorld:
     """The environment that is meant by `env`.
 
     That is an id, a traceable `Env`, a `HostWorld`, an environment of Gymnasium, old Gym or dm_env,
-    or a function that makes any of these, without arguments or with a `seed`. An id without a world
-    takes the first world that has it: jax, then gymnasium, then envpool.
+    or a function that makes any of these, without arguments or with a `seed`; or where one of these
+    is to be imported from, "module:name". An id without a world takes the first world that has it:
+    jax, then gymnasium, then envpool.
 
     >>> make("CartPole-v1").spec.id
     'jax:CartPole-v1'
@@ -127,17 +131,42 @@ def _by_id(env_id: str) -> Env | HostWorld:
             return gymnax.from_id(name)
     if world in WORLDS:
         raise RondelError(f"There is no environment {env_id!r}.{_near(env_id)}")
-    raise RondelError(
-        f"There is no world {world!r} to take {env_id!r} from; the worlds are {', '.join(WORLDS)}. "
-        f"(A Gymnasium id with a module to import first is written gymnasium:{env_id}.)"
-    )
+    return make(_imported(env_id, world, name))
+
+
+def _imported(env_id: str, module: str, name: str) -> Any:
+    """What a module has by that name: an environment, or what makes one."""
+    found = None
+    if all(part.isidentifier() for part in (*module.split("."), name)):
+        try:
+            found = import_module(module)
+        except ModuleNotFoundError as error:
+            if not f"{module}.".startswith(f"{error.name}."):  # it is there, and misses another
+                raise EnvError(f"{env_id} can't be taken from its module: {error}") from error
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+            raise EnvError(f"{env_id} can't be taken from its module: {said}") from error
+    if found is None:
+        raise RondelError(
+            f"There is no world {module!r} to take {env_id!r} from, nor such a module; the worlds "
+            f"are {', '.join(WORLDS)}. (A Gymnasium id with a module to import first is written "
+            f"gymnasium:{env_id}, an environment of your own module:name.)"
+        )
+    if not hasattr(found, name):
+        there = get_close_matches(name, vars(found), n=1)
+        hint = f" Near it: {module}:{there[0]}." if there else ""
+        raise RondelError(f"The module {module} has no {name!r}.{hint}")
+    return getattr(found, name)
 
 
 def _fastest(name: str) -> str:
     """The world to take an id from that names none."""
     bare, arguments = split(name)
-    if bare in _MODULES and arguments.keys() <= _arguments(bare):
-        return "jax"
+    if bare in _MODULES:
+        unknown = arguments.keys() - _arguments(bare)
+        # what is none of ours may be an argument of Gymnasium's, unless it was hardly that
+        if bare not in CLASSICS or all(_meant(bare, argument) for argument in unknown):
+            return "jax"
     from rondel.envs.gym.worlds import is_registered
 
     if not is_registered(name) and is_installed("envpool"):
@@ -149,11 +178,11 @@ def _fastest(name: str) -> str:
 
 
 def _own(name: str, arguments: dict[str, Any]) -> Env:
-    if unknown := arguments.keys() - _arguments(name):
+    if unknown := sorted(arguments.keys() - _arguments(name)):
         there = ", ".join(sorted(_arguments(name))) or "none"
-        raise RondelError(
-            f"jax:{name} has no argument {', '.join(sorted(unknown))}; there are: {there}."
-        )
+        meant = _meant(name, unknown[0])
+        hint = f"did you mean {meant}?" if meant else f"there are: {there}."
+        raise RondelError(f"jax:{name} has no argument {', '.join(unknown)}; {hint}")
     env: Env = import_module(f"rondel.envs.{_MODULES[name]}").make(**arguments)
     return env
 
@@ -165,16 +194,26 @@ def _arguments(name: str) -> set[str]:
     return {"velocities"} if name == "CartPole-v1" else set()
 
 
+def _meant(name: str, argument: str) -> str:
+    """The argument of one of our own environments that is nearly written so, if there is one."""
+    return next(iter(get_close_matches(argument, _arguments(name), n=1)), "")
+
+
 def _call(module: str, function: str) -> Env:
     env: Env = getattr(import_module(module), function)()
     return env
 
 
 def _near(env_id: str) -> str:
-    """The nearest ids that there are, as a sentence."""
-    full = [f"{world}:{name}" for world, ids in names().items() for name in ids]
-    meant = {bare_id(name).lower(): name for name in reversed(full)} | {n.lower(): n for n in full}
-    found = near(env_id, meant)
+    """The nearest ids that there are, as a sentence.
+
+    Worlds are left out of it: of two short names they would be most of what is alike.
+    """
+    listed, wanted = names(), env_id.partition(":")[0]
+    meant: dict[str, str] = {}
+    for world in sorted(listed, key=lambda world: world != wanted):  # then as a bare id is sought
+        meant = {name.lower(): f"{world}:{name}" for name in listed[world]} | meant
+    found = near(bare_id(env_id).rpartition(":")[2], meant)
     hint = f" Near it: {', '.join(found)}." if found else ""
     if not is_installed("envpool"):
         hint += ' EnvPool has many more, such as Pong-v5: pip install "rondel[envpool]".'

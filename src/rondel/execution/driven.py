@@ -38,6 +38,8 @@ class Driven(NamedTuple):
         """Begin new episodes, others for each number `again`."""
         for group in self.groups:
             self.links[group.env].reset(group.first_lane, again)
+        if self.here:
+            self.meter.ran("env", "reset", SIMULATOR)  # the first makes some of them, too
         return joined([self.take(phase) for phase in self.phases])
 
     def ask(self, phase: tuple[Group, ...], action: np.ndarray) -> None:

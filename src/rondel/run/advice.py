@@ -13,7 +13,7 @@ from typing import NamedTuple
 from rondel.envs.quicker import quicker
 from rondel.envs.registry import is_installed
 from rondel.execution.meter import CALLBACK, OUTPUT, PYTHON, ROOM, SIMULATOR, STEPS, TRANSPORT
-from rondel.run.profile import IN_TURN, Piece, Profile
+from rondel.run.profile import IN_TURN, About, Piece, Profile
 
 UNEVEN = "uneven copies"
 _HANDOVER = 5e-3  # seconds: what a round costs more once it is cut, about
@@ -107,12 +107,14 @@ def _against(profile: Profile, bound: Bound) -> Iterator[str]:
         yield from _transport(profile, bound)
     elif name == "dispatch" and about.batched:
         yield _REMEDIES["replay"]
+    elif name == "env" and _is_pool(about):
+        yield from _threads(about)
     elif not simulates and (name != "env" or about.traced):
         yield _REMEDIES.get(name, "")
     steps = bound.piece.part(STEPS)
     if steps > _MUCH:
         yield f"The policy waits {steps:.0%} for its environments."
-    shared = about.fused or profile.pieces[0].name == IN_TURN
+    shared = about.fused or profile.pieces[0].name == IN_TURN or (simulates and _is_pool(about))
     if not shared and not _is_cut_too_much(profile, bound):
         yield from _copies(profile, bound, simulates)
     if simulates:
@@ -128,12 +130,11 @@ def _copies(profile: Profile, bound: Bound, simulates: bool) -> Iterator[str]:
     # of a round, by twice as many
     saved = bound.part * profile.seconds / max(profile.rounds, 1) / 2
     if simulates:
-        # environments that sleep leave a core to others; EnvPool's work in threads of their own
-        sleeps = piece.sleeps and not about.env.startswith("envpool")
-        flags = about.remedies.get("sleepers" if sleeps else "actors")
+        # environments that sleep leave a core to others
+        flags = about.remedies.get("sleepers" if piece.sleeps else "actors")
         if flags and saved > _HANDOVER:
             yield f"More environments at once would help: {flags}."
-        elif not flags and not sleeps and piece.copies >= about.cores:
+        elif not flags and not piece.sleeps and piece.copies >= about.cores:
             yield (
                 f"There is a copy for each core ({about.cores}): more would help only if a step "
                 "waits for something."
@@ -141,6 +142,28 @@ def _copies(profile: Profile, bound: Bound, simulates: bool) -> Iterator[str]:
     name = {"gradient": "gradients", "label": "labels", "memory": "shards"}.get(bound.name, "")
     if name in about.remedies and saved > _HANDOVER * about.draws:  # each draw is handed over
         yield f"More copies of it would help: {about.remedies[name]}."
+
+
+def _is_pool(about: About) -> bool:
+    """Are its lanes EnvPool's, which step in threads of their own?"""
+    return about.env.startswith(("envpool:", "envpool-xla:"))
+
+
+def _threads(about: About) -> Iterator[str]:
+    """EnvPool has a thread for each lane, and for no more than there are cores."""
+    there = about.remedies.get("actors") if about.on == "ray" else None
+    if about.lanes < about.cores:
+        yield (
+            f"EnvPool steps {about.lanes} of them at the same time, a thread for each lane, and "
+            f"there are {about.cores} cores: more lanes (--lanes) cost hardly more, {_LEARNS}."
+        )
+    elif there:
+        yield f"More environments at once would help, on other machines: {there}."
+    else:
+        yield (
+            f"EnvPool steps its lanes in C++, in as many threads as there are cores ({about.cores})"
+            ": only more cores would help, or copies of actor on other machines (--on ray)."
+        )
 
 
 def _uneven(profile: Profile, bound: Bound) -> Iterator[str]:

@@ -11,7 +11,6 @@ import os
 import time
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from rondel.execution.backends.inline import Inline
 from rondel.execution.loop import one_round
 from rondel.execution.meter import STARTING
 from rondel.execution.ring import Ring
-from rondel.execution.task import Task, keeps_state
+from rondel.execution.task import Task
 from rondel.plan import ORDER, parse
 from rondel.run import checkpoint, machine
 from rondel.run.files import put, refuse_to_replace
@@ -37,6 +36,7 @@ from rondel.run.saved import Saved
 from rondel.run.saved import read as read_checkpoint
 from rondel.run.setup import Setup, prepare
 from rondel.spaces import zeros
+from rondel.types import Env
 
 
 def profile(
@@ -55,6 +55,7 @@ def profile(
     >>> print(rondel.profile("runs/a").table())
     """
     folder = Path(path)
+    checkpoint.refuse_file(folder)
     checkpoint.refuse_several(folder)
     found = read(folder)
     if trace is not None:
@@ -149,8 +150,8 @@ def stages_apart(task: Task) -> dict[str, float]:
     # others on the machine only ever add to it
     spent = {stage: min(each[stage] for each in rounds) for stage in rounds[0]}
     actor = spent.pop("actor", 0.0)
-    if actor and keeps_state(task.env):
-        spent["env"] = min(_steps_alone(task), actor)
+    if actor and isinstance(task.env, Env):
+        spent["env"] = min(_steps_alone(task, task.env), actor)
         spent["policy"] = actor - spent["env"]
     return {name: spent[name] for name in ORDER if name in spent}
 
@@ -186,24 +187,25 @@ def _call_seconds(tree: Any) -> float:
     return min(seconds)
 
 
-def _steps_alone(task: Task) -> float:
+def _steps_alone(task: Task, env: Env) -> float:
     """Seconds of a round's steps, all with the action zero."""
     lane = np.arange(task.lanes, dtype=np.int32)
     state, _ = experience.starter(task)(np.uint32(task.seed), lane)
-    action = jax.tree.map(jnp.asarray, zeros(task.env.spec.action, task.lanes))
-    step: Any = task.env.step  # type: ignore[union-attr]
+    action = jax.tree.map(jnp.asarray, zeros(env.spec.action, task.lanes))
 
     def roll(state: Any) -> Any:
         def one(state: Any, _: Any) -> Any:
-            state, said = step(state, action)
+            state, said = env.step(state, action)
             return state, (said.obs, said.reward)
 
         return lax.scan(one, state, length=task.algorithm.rollout)
 
-    run = jax.jit(partial(roll))
+    run = jax.jit(roll)
     seconds = []
     for _ in range(1 + _ROUNDS):
         began = time.perf_counter()
         state, _ = jax.block_until_ready(run(state))  # type: ignore[no-untyped-call]
         seconds.append(time.perf_counter() - began)
+    if env.close is not None:
+        env.close(state)
     return min(seconds)

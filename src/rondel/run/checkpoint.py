@@ -123,6 +123,7 @@ def find(path: Path) -> Path:
             if listed := _listed(root):
                 return listed[-1]
         there = path.is_dir()
+        refuse_file(path)
     except OSError as error:
         raise RondelError(f"{path} can't be read: {error.strerror}.") from error
     refuse_several(path)
@@ -156,6 +157,14 @@ def refuse_several(path: Path) -> None:
         raise RondelError(
             f"{path} holds the runs of {len(seeds)} seeds: give one of them, such as {seeds[0]}."
         )
+
+
+def refuse_file(path: Path) -> None:
+    """Say which folder to give, where a file was given."""
+    if path.is_file():
+        above = (p for p in path.parents if (p / META).exists() or _listed(p / "checkpoints"))
+        home = next((f", such as {folder}," for folder in above), "")
+        raise RondelError(f"{path} is a file: the folder of a run{home} would work.")
 
 
 def verify(path: Path) -> None:

@@ -10,18 +10,31 @@ import textwrap
 import traceback
 from collections.abc import Iterable
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, Literal, TextIO, TypeAlias
+from typing import Annotated, Any, TextIO
 
 import tyro
 
 import rondel
 from rondel import algorithms, envs
 from rondel.errors import OwnCodeError, RondelError
-from rondel.run import diagnosis, display, training
+from rondel.run import diagnosis, display
 from rondel.run.checkpoint import numbered
 from rondel.run.fields import with_fields
-from rondel.run.setup import Options, split, tuned_for
+from rondel.run.flags import (
+    Compare,
+    Eval,
+    Explain,
+    Flags,
+    Plot,
+    Profile,
+    Record,
+    Resume,
+    Train,
+    Watch,
+)
+from rondel.run.setup import split, tuned_for
 
 _USAGE = """\
 rondel: distributed reinforcement learning on JAX
@@ -36,134 +49,11 @@ rondel: distributed reinforcement learning on JAX
   rondel plot PATH... [--out FILE]     learning curves of runs in one picture
   rondel compare PATH...               which of them is ahead, as a table in Markdown
   rondel record PATH FILE              episodes of it as demonstrations for others
-  rondel list algorithms|envs          what there is
+  rondel list algorithms               what there is to train
+  rondel list envs [PATTERN]           what to train on; with a pattern the ids that fit, as `pole`
 
 `rondel train ALGORITHM ENV --help` lists the flags with their values for that environment.
 """
-
-
-# several are several flags, so that nothing that follows is taken for one more
-Log: TypeAlias = Annotated[tuple[Literal["tensorboard", "wandb"], ...], tyro.conf.UseAppendAction]
-
-
-@dataclasses.dataclass(frozen=True)
-class Train:
-    """Train an agent."""
-
-    steps: int = training.STEPS  # environment steps
-    seed: int = 0  # where all randomness comes from
-    seeds: int | None = None  # train so many, from `seed` on, each a run in a folder of its own
-    out: str | None = None  # the run's folder; by default a new one under runs/
-    until_return: float | None = None  # stop when the last 100 episodes reach this mean return
-    eval_episodes: int = 100  # greedy episodes at the end
-    log: Log = ()  # where metrics go besides metrics.jsonl; may be given twice
-    tuned: bool = True  # start from the tuned settings for this environment, if there are any
-    json: bool = False  # print the result as one JSON object on the last line
-
-
-@dataclasses.dataclass(frozen=True)
-class Flags(Options):
-    """`Options` as flags: to learn freely or not is a pair of them, of which none may be given."""
-
-    free: bool = False  # learn from what comes first, the lag a bound; by default the plan's
-
-
-@dataclasses.dataclass(frozen=True)
-class Explain:
-    """Say what would run, and what would pass between its pieces. Nothing runs."""
-
-    tuned: bool = True  # start from the tuned settings for this environment, if there are any
-    json: bool = False  # print it as one JSON object
-
-
-@dataclasses.dataclass(frozen=True)
-class Resume:
-    """Go on with a run from its newest checkpoint, or from the one given."""
-
-    path: tyro.conf.Positional[str]  # the folder of a run or of seeds, or one of its checkpoints
-    steps: int | None = None  # the new total of environment steps; by default that of the run
-    env: str | None = None  # the environment's id, where it is in a module of your own
-    network: str | None = None  # module:function, where the run has a network of your own
-    until_return: float | None = None  # stop when the last 100 episodes reach this mean return
-    plan: str | None = None  # another plan to go on with; by default that of the run, as below
-    lag: int | None = None  # rounds that the acting weights may be behind
-    free: bool = False  # learn from what comes first, the lag a bound; by default as before
-    on: str | None = None  # inline, threads, processes, ray
-    resources: str | None = None  # what pieces ask of Ray
-    address: str | None = None  # of a Ray cluster that runs
-    log: Log = ()  # where metrics go besides metrics.jsonl; may be given twice
-    json: bool = False  # print the result as one JSON object on the last line
-
-
-@dataclasses.dataclass(frozen=True)
-class Eval:
-    """Greedy episodes in fresh environments."""
-
-    path: tyro.conf.Positional[str]  # the folder of a run, or one of its checkpoints
-    episodes: int = 100  # how many to play
-    env: str | None = None  # another environment to play in, or the one of your own again
-    network: str | None = None  # module:function, where the run has a network of your own
-    seed: int = 0  # where the environments' randomness comes from
-    json: bool = False  # print the result as one JSON object on the last line
-
-
-@dataclasses.dataclass(frozen=True)
-class Watch:
-    """A video of greedy episodes, with a caption of step and return."""
-
-    path: tyro.conf.Positional[str]  # the folder of a run, or one of its checkpoints
-    out: str | None = None  # a .gif or an .mp4; by default a new .gif in the run's folder
-    checkpoint: int | None = None  # the number of one of its checkpoints; by default the newest
-    episodes: int = 1  # how many to play
-    env: str | None = None  # another environment to play in, or the one of your own again
-    network: str | None = None  # module:function, where the run has a network of your own
-    seed: int = 0  # where the environments' randomness comes from
-    steps: int = 1_000  # of an episode that are shown at the most
-    fps: int = 30  # pictures a second
-    overwrite: bool = False  # a file that is there already
-    json: bool = False  # print the result as one JSON object on the last line
-
-
-@dataclasses.dataclass(frozen=True)
-class Profile:
-    """Where a run's time went: a table, and what it means."""
-
-    path: tyro.conf.Positional[str]  # the folder of a run
-    apart: bool = True  # run it for some rounds more, to time stages that are one program
-    trace: str | None = None  # a file for its newest events, which Perfetto and Chrome show
-    overwrite: bool = False  # a trace that is there already
-
-
-@dataclasses.dataclass(frozen=True)
-class Plot:
-    """Learning curves of runs in one picture; runs that differ by their seed are one line."""
-
-    paths: tyro.conf.Positional[tuple[str, ...]]  # folders of runs, or folders that hold some
-    out: str = "curves.png"  # the picture's file, a .png; an earlier curves.png is replaced
-    against: Literal["steps", "seconds", "both"] = "both"  # what is across
-    iqm: bool = False  # the interquartile mean of the seeds, not the mean
-    overwrite: bool = False  # a file that is there already
-
-
-@dataclasses.dataclass(frozen=True)
-class Compare:
-    """Which runs are ahead, as a table in Markdown; a winner is named where intervals allow it."""
-
-    paths: tyro.conf.Positional[tuple[str, ...]]  # folders of runs, or folders that hold some
-    iqm: bool = False  # the interquartile mean of the seeds, not the mean
-
-
-@dataclasses.dataclass(frozen=True)
-class Record:
-    """Write greedy episodes of what a run has learned into a file, as demonstrations."""
-
-    path: tyro.conf.Positional[str]  # the folder of a run, or one of its checkpoints
-    file: tyro.conf.Positional[str]  # where to write
-    episodes: int = 100  # how many to play
-    seed: int = 0  # where the environment's randomness comes from
-    env: str | None = None  # another environment than the one it was trained in
-    network: str | None = None  # your own as module:function, if the run had one
-    overwrite: bool = False  # put them in the place of a file that is there
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -343,12 +233,27 @@ def _record(argv: list[str]) -> None:
 
 
 def _list(argv: list[str]) -> None:
-    if argv == ["algorithms"]:
-        _print(map(_algorithm, algorithms.TABLE))
-    elif argv == ["envs"]:
-        _print(f"{world}:{name}" for world, names in envs.names().items() for name in names)
-    else:
-        raise RondelError("rondel list takes one word: `algorithms` or `envs`.")
+    match argv:
+        case ["algorithms"]:
+            _print(map(_algorithm, algorithms.TABLE))
+        case ["envs", *pattern] if len(pattern) <= 1:
+            _print(_ids(*pattern))
+        case _:
+            raise RondelError(
+                "rondel list takes `algorithms`, or `envs`, or `envs` and a part of their ids."
+            )
+
+
+def _ids(pattern: str = "") -> list[str]:
+    """Environments whose id has `pattern` in it, or fits it if it has a * or the like."""
+    ids = [f"{world}:{name}" for world, names in envs.names().items() for name in names]
+    glob = pattern.lower() if set(pattern) & set("*?[") else f"*{pattern.lower()}*"
+    if found := [one for one in ids if fnmatchcase(one.lower(), glob)]:
+        return found
+    raise RondelError(
+        f"None of {len(ids):,} ids fits {pattern!r}: a part of one, such as `pole`, or a pattern, "
+        "such as 'gymnasium:*-v5', would work."
+    )
 
 
 def _algorithm(name: str) -> str:

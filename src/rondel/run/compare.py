@@ -221,7 +221,7 @@ def _curves(paths: Iterable[Path]) -> Iterable[Curve]:
     for path in paths:
         below = [*path.glob("*"), *path.glob("*/seed-*")]
         inside = [path] if _is_run(path) else sorted(p for p in below if _is_run(p))
-        if not path.exists():
+        if not path.is_dir():
             raise RondelError(f"{path}: no such folder. A run's folder, or one of runs, would do.")
         if not inside:
             raise RondelError(f"{path} holds no run: it has no config.json and metrics.jsonl.")

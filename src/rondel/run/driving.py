@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from rondel.execution.loop import met
 from rondel.execution.meter import CALLBACK, OUTPUT
 from rondel.execution.round import Report
 from rondel.run import curve, diagnosis, folder, kept, machine, outputs, profile, summary
@@ -137,6 +138,38 @@ class Log:
         self._stack.__exit__(type(error), error, error.__traceback__)
 
 
+class Compiling:
+    """Says before which rounds programs are compiled, and after them how long it took.
+
+    That looks like a hang to whoever is not told. What acts is compiled for the first round here,
+    and what learns for the first that draws, unless all of it is one program.
+    """
+
+    def __init__(self, run: Run, say: Callable[[str], None]) -> None:
+        self._run, self._say = run, say
+        self._first, self._name, self._began = run.ring.round, "", 0.0
+
+    def before(self) -> None:
+        """A round may be next."""
+        ring = self._run.ring
+        if ring.round == self._first:
+            name = "the first round"
+        elif ring.round == ring.task.algorithm.memory.warmup_rounds and not ring.fused:
+            name = "the first round that learns"
+        else:
+            return
+        if not met(ring, self._run.limits):
+            self._say(f"compiling for {name}, which takes a while")
+            self._name, self._began = name, time.monotonic()
+
+    def after(self) -> None:
+        """A round is done."""
+        if self._name:
+            seconds = time.monotonic() - self._began
+            self._say(f"compiled, and {self._name} done, after {seconds:.1f} s")
+            self._name = ""
+
+
 def drive(
     run: Run,
     room: tuple[Cost, int] | None,
@@ -180,9 +213,11 @@ def _rounds(
 ) -> bool:
     """All rounds up to the limits, shown and written down; True if Ctrl-C ended them."""
     last, run = time.monotonic(), log.run
-    meter = run.ring.meter
+    meter, compiling = run.ring.meter, Compiling(run, display.note)
     with interrupts() if stop is None else nullcontext(stop) as interrupted:
+        compiling.before()
         for report in run.rounds(at_a_time=1 if callbacks else None):
+            compiling.after()
             display.update(log.take(report))
             meter.mark("driver", OUTPUT)
             answers = [callback(run, report) for callback in callbacks]
@@ -195,6 +230,7 @@ def _rounds(
                 log.save()
                 meter.mark("driver", OUTPUT)
                 last = time.monotonic()
+            compiling.before()
         return interrupted.is_set()
 
 

@@ -65,6 +65,8 @@ def _world(what: Run | Policy, env: Any) -> Env | HostWorld:
     if env is None and isinstance(what, Run):
         return what.setup.task.env
     spec = what.policy.spec if isinstance(what, Run) else what.spec
+    if env is None and not folder.can_be_made(spec.id):
+        raise RondelError(f"{spec.id} is an environment of your own: bring it again, with env=….")
     world = make(spec.id if env is None else env)
     wanted, given = (spaces.to_json(spaces.unstacked(s.observation)) for s in (spec, world.spec))
     if wanted != given or spaces.to_json(spec.action) != spaces.to_json(world.spec.action):

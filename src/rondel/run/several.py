@@ -19,7 +19,7 @@ import numpy as np
 
 from rondel.execution import vector
 from rondel.execution.loop import Limits, NotFinite, met, next_pace, stop_if_not_finite
-from rondel.execution.meter import CALLBACK, OUTPUT
+from rondel.execution.meter import CALLBACK, OUTPUT, PYTHON
 from rondel.execution.round import Report
 from rondel.plan.pointing import counted
 from rondel.run import driving, folder, machine, summary
@@ -173,11 +173,15 @@ def _rounds(
     lost: dict[int, NotFinite] = {}
     n, last = 1, time.monotonic()
     with interrupts() as interrupted:
+        compiling = driving.Compiling(logs[0].run, display.say)
+        compiling.before()
         while going and not interrupted.is_set():
             started = time.monotonic()
             told = rings.advance(each, going, limits, n)
             for i in going:
                 each[i].settle()
+            compiling.after()
+            rings.meter.mark("driver", PYTHON)
             most = rings.vector.capacity
             n = 1 if callbacks else next_pace(n, time.monotonic() - started, most)
             for i in list(going):
@@ -191,11 +195,11 @@ def _rounds(
                     rings.end(i)
                     if i not in lost:
                         logs[i].save()
-            rings.meter.mark("driver", CALLBACK if callbacks else OUTPUT)
             if time.monotonic() - last > driving.CHECKPOINT_SECONDS:
                 for i in going:
                     logs[i].save()
                 last = time.monotonic()
+            rings.meter.mark("driver", OUTPUT)
         return lost, interrupted.is_set()
 
 
@@ -203,9 +207,13 @@ def _take(log: Log, reports: list[Report], callbacks: Sequence[Callback], displa
     """Write down and show what a seed has done; True if a callback wants it to end there."""
     stop_if_not_finite(reports, log.run.advice)
     answers: list[Any] = []
+    meter = log.run.ring.meter
     for report in reports:
         display.update(log.run.setup.task.seed, log.take(report))
-        answers = [callback(log.run, report) for callback in callbacks]
+        meter.mark("driver", OUTPUT)
+        if callbacks:
+            answers = [callback(log.run, report) for callback in callbacks]
+            meter.mark("driver", CALLBACK)
     return any(answers)
 
 
@@ -313,8 +321,12 @@ class _Shown:
             self._display.update(progress._replace(seed=seed))
 
     def note(self, seed: int, message: str) -> None:
+        self.say(f"seed {seed}: {message}")
+
+    def say(self, message: str) -> None:
+        """Of all of them."""
         with self._turn:
-            self._display.note(f"seed {seed}: {message}")
+            self._display.note(message)
 
     def stop(self, message: str) -> None:
         self._display.stop(message)

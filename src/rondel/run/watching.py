@@ -141,6 +141,11 @@ def _advice(world: Env | HostWorld) -> str:
         return f"The same game outside of the program has: --env envpool:{name}."
     if bare in CLASSICS and kind != "jax":
         return f"The same task in JAX has: --env jax:{bare}."
+    if kind == "envpool":
+        return (
+            "EnvPool can't draw it on this machine. What is MuJoCo's it draws by OpenGL without a "
+            "screen: the libraries of EGL (on Debian and Ubuntu libegl1 and libegl-mesa0) would do."
+        )
     if isinstance(world, Env):
         return (
             "Give it one: a function draw(state of one lane) that returns a uint8 array of shape "

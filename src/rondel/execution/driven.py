@@ -15,7 +15,7 @@ from rondel.execution import experience
 from rondel.execution.experience import Row
 from rondel.execution.hosted import Link
 from rondel.execution.layout import Group
-from rondel.execution.meter import PYTHON, SIMULATOR, STEPS, TRANSPORT, Meter
+from rondel.execution.meter import PYTHON, SIMULATOR, STEPS, TRANSPORT, XLA, Meter
 from rondel.execution.parts import copied, joined, stack
 from rondel.types import Step, Tree
 
@@ -109,7 +109,8 @@ class Half:
             weights, self.carry, step.obs, step.first, self._keys, t, self._lane, self._own
         )
         chosen = np.asarray(action)
-        self._driven.meter.ran("policy", "act")
+        meter = self._driven.meter
+        meter.mark("policy", XLA) if t else meter.ran("policy", "act")
         self._driven.ask(self._phase, chosen)
         self._acts.append((action, extras, carry))
         self.carry = after

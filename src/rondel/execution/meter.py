@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 SIMULATOR, PYTHON, XLA, TRANSPORT = "simulator", "python", "xla", "transport"
 STARTING = "starting"  # what is done but once, most of it compiling
@@ -37,6 +37,7 @@ _STAGES = {
 _OTHER = "keeping"  # snapshots and the like
 _EVENTS = 4_000  # the newest are kept
 _EVERY = 1.0  # seconds between two things that a meter says in passing
+_SUMMED = 0.1  # seconds between two times that marks are summed
 
 
 class Spent(NamedTuple):
@@ -92,28 +93,29 @@ class Told:
 
 
 class Meter:
-    """What one copy, or all that are in one thread, have spent their time on."""
+    """What one copy, or all that are in one thread, have spent their time on.
+
+    A mark is only written down: between other work all that it touches has left the caches, and
+    what is summed later, many marks at once, costs a fraction.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self._began = self._last = clock()
-        self._spent: dict[tuple[str, str], list[Any]] = {}
-        self._events: deque[tuple[str, str, float, float]] = deque(maxlen=_EVENTS)
+        self._log: list[_Mark] = []
+        self._sums: _Sums = ({}, self._began, self._log)
+        self._older: deque[tuple[float, list[_Mark]]] = deque()  # marks that are summed, for events
+        self._sum_at = self._began + _SUMMED
         self.copy = ""  # whose turn it is, where copies share a thread
         self._known: set[tuple[str, str]] = set()  # programs that have run, by copy
         self._said = -math.inf  # when it last said something in passing
 
     def mark(self, stage: str, kind: str, bytes: int = 0) -> None:
         """All since the last mark was this."""
-        now = self._clock()
-        spent = self._spent.get((stage, kind))
-        if spent is None:
-            spent = self._spent[stage, kind] = [0.0, 0, 0]
-        spent[0] += now - self._last
-        spent[1] += 1
-        spent[2] += bytes
-        self._events.append((stage, kind, self._last, now))
-        self._last = now
+        self._last = now = self._clock()
+        self._log.append((stage, kind, bytes, now))
+        if now > self._sum_at:
+            self._sum_up()
 
     def ran(self, stage: str, program: str, kind: str = XLA) -> None:
         """All since the last mark was one run of this, of which a copy's first is like no other."""
@@ -125,14 +127,21 @@ class Meter:
 
     def told(self) -> Told:
         """All of it so far."""
+        self._sum_up()
         ahead = time.time() - self._clock()
-        events = [Event(s, k, a + ahead, b + ahead) for s, k, a, b in self._events]
+        events = [
+            Event(stage, kind, began + ahead, ended + ahead)
+            for start, log in self._older
+            for began, (stage, kind, _, ended) in zip(
+                [start, *(mark[-1] for mark in log)], log, strict=False
+            )
+        ][-_EVENTS:]
         seconds, computed = self._last - self._began, time.thread_time()
-        return Told(self._who, seconds, self._sums(), events, time.time(), computed)
+        return Told(self._who, seconds, self._spent(), events, time.time(), computed)
 
     def glance(self) -> Glance:
         """The same without events, also for another thread."""
-        return Glance(self._who, self._last - self._began, tuple(self._sums()), resident())
+        return Glance(self._who, self._last - self._began, tuple(self._spent()), resident())
 
     def is_due(self) -> bool:
         """Should it say something in passing again? At most once a second."""
@@ -141,12 +150,41 @@ class Meter:
         self._said = self._last
         return True
 
-    def _sums(self) -> list[Spent]:
-        return [Spent(*key, *value) for key, value in self._spent.copy().items()]
+    def _sum_up(self) -> None:
+        """Nothing that another thread may be reading is changed: there are new sums."""
+        _, began, log = self._sums
+        self._older.append((began, log))
+        kept = sum(len(log) for _, log in self._older)
+        while kept - len(self._older[0][1]) >= _EVENTS:
+            kept -= len(self._older.popleft()[1])
+        sums, self._log = _added(*self._sums), []
+        self._sums, self._sum_at = (sums, self._last, self._log), self._last + _SUMMED
+
+    def _spent(self) -> list[Spent]:
+        sums, began, log = self._sums
+        return [
+            Spent(stage, kind, seconds, times, moved)
+            for (stage, kind), (seconds, times, moved) in _added(sums, began, log.copy()).items()
+        ]
 
     @property
     def _who(self) -> str:
         return f"{os.getpid()}-{id(self)}"
+
+
+_Mark: TypeAlias = tuple[str, str, int, float]  # stage, kind, bytes and when it ended
+_Spent: TypeAlias = dict[tuple[str, str], tuple[float, int, int]]
+_Sums: TypeAlias = tuple[_Spent, float, list[_Mark]]  # until when, and what was marked since
+
+
+def _added(spent: _Spent, began: float, log: Iterable[_Mark]) -> _Spent:
+    """What was spent, with what was marked since."""
+    sums = spent.copy()
+    for stage, kind, nbytes, ended in log:
+        seconds, times, moved = sums.get((stage, kind), (0.0, 0, 0))
+        sums[stage, kind] = (seconds + (ended - began), times + 1, moved + nbytes)
+        began = ended
+    return sums
 
 
 class Metered:
@@ -195,9 +233,15 @@ def resident() -> int:
 
 
 def ready(tree: Any) -> Any:
-    """The same, once it is there: a program's failure and its time belong to who asked for it."""
+    """The same, once it is there: a program's failure and its time belong to who asked for it.
+
+    All that a program gives is there at once, so one of its arrays tells.
+    """
     if jax := sys.modules.get("jax"):
-        jax.block_until_ready(tree)
+        for leaf in jax.tree.leaves(tree):
+            if isinstance(leaf, jax.Array):
+                leaf.block_until_ready()
+                break
     return tree
 
 

@@ -9,6 +9,8 @@ from rondel.envs.arguments import split
 from rondel.errors import RondelError
 from rondel.run.folder import can_be_made
 
+pytestmark = pytest.mark.fault
+
 IDS = [
     "CartPole-v1",
     "jax:CartPole-v1?velocities=false",

@@ -17,6 +17,8 @@ from rondel.execution.supervise import (
     is_urgent,
 )
 
+pytestmark = pytest.mark.fault
+
 KILLED = Death("was killed by SIGKILL", killed=True, action="", progress=True)
 STUCK = KILLED._replace(progress=False)
 CRASHED = Death("was killed by SIGSEGV", killed=False, action="step(3)", progress=False)

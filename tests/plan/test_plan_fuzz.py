@@ -9,6 +9,8 @@ from rondel.plan import ORDER, PRESETS, check, parse, settled
 from rondel.plan.pieces import ALIASES
 from rondel.plan.resources import resources_for
 
+pytestmark = pytest.mark.fault
+
 PLANS = [
     "all",
     "actor*4..16 | learner",

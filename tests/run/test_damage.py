@@ -15,6 +15,8 @@ from rondel.run import checkpoint
 from rondel.run.checkpoint import MEMORY, META, STATE, CheckpointError
 from run.saved import save_small, small
 
+pytestmark = pytest.mark.fault
+
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):

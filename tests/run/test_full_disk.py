@@ -12,6 +12,8 @@ from rondel.run import checkpoint
 from rondel.run.record import Recorder, read
 from run.driven import SMALL
 
+pytestmark = pytest.mark.fault
+
 TRAIN = ["train", "ppo", "CartPole-v1", "--eval-episodes", "3", "--json", *SMALL]
 MAIN = """
 import resource, signal, sys

@@ -10,6 +10,8 @@ from execution.backends.remains import below, eventually, runs
 from run import driven
 from run.driven import INSTANTS, end, remains, resume, train, wait_for
 
+pytestmark = pytest.mark.fault
+
 CLOCK = ("seconds", "steps_per_second", "path")
 CUT = ("--plan", "actor*2 | learner", "--on", "processes", "--block", "4")
 

@@ -11,6 +11,8 @@ from rondel.errors import RondelError
 from rondel.run import curve, record
 from rondel.run.record import Recorder
 
+pytestmark = pytest.mark.fault
+
 GOOD = b'{"steps": 10, "return_mean": 1.5, "seconds": 0.1}\n{"steps": 20, "return_mean": 2}\n'
 names = st.sampled_from(["steps", "return_mean", "seconds", "x"])
 rows = st.lists(st.dictionaries(names, numbers | anything) | anything, max_size=4)

@@ -20,6 +20,8 @@ from rondel.execution.backends.processes import Processes
 from rondel.execution.backends.threads import Threads
 from rondel.plan import parse
 
+pytestmark = pytest.mark.fault
+
 PLAN = parse("env*2 | policy | learner")
 Launch = Callable[..., tuple[Any, Any, Any, Any]]
 

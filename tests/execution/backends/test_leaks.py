@@ -19,6 +19,8 @@ from execution.backends.remains import below, eventually, look, resident, runs
 from rondel.execution.backends.processes import Processes
 from rondel.execution.backends.threads import Threads
 
+pytestmark = pytest.mark.fault
+
 
 def fail_in_the_third_step(steps: int) -> None:
     if steps == 3:

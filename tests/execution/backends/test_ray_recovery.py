@@ -37,7 +37,10 @@ ray = pytest.importorskip("ray")
 backend = importlib.import_module("rondel.execution.backends.ray")
 cluster_utils = importlib.import_module("ray.cluster_utils")
 strategies = importlib.import_module("ray.util.scheduling_strategies")
-pytestmark = pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
+pytestmark = [
+    pytest.mark.fault,
+    pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning"),
+]
 
 
 @pytest.fixture

@@ -23,6 +23,8 @@ from rondel.execution.loop import Limits, rounds
 from rondel.execution.ring import Ring
 from rondel.plan import parse
 
+pytestmark = pytest.mark.fault
+
 
 def strike(backend: Any, which: int, after: float) -> threading.Thread:
     """Kill a copy's process after so many seconds, or as soon as it has one then."""

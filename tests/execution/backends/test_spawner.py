@@ -17,6 +17,8 @@ from rondel.errors import RondelError
 from rondel.execution.backends.channel import Channel, Gone, pair
 from rondel.execution.backends.spawner import Spawner
 
+pytestmark = pytest.mark.fault
+
 # What children do. The server imports this module once, by preload.
 
 

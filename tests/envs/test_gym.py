@@ -430,3 +430,30 @@ def test_an_env_that_its_id_alone_would_not_make_is_the_users_own():
     assert make(gymnasium.make("Pendulum-v1", max_episode_steps=9)).spec.id == "own:PendulumEnv"
     wrapped = gymnasium.wrappers.TransformReward(plain, lambda reward: 2 * reward)
     assert make(lambda: wrapped).spec.id == "own:PendulumEnv"
+
+
+class Leaves(gymnasium.Env):
+    """Ends the program in its second step."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        if self.t == 2:
+            raise SystemExit(5)
+        return np.zeros(2, np.float32), 0.0, False, False, {}
+
+
+def test_an_environment_that_ends_the_program_is_named(request):
+    gymnasium.register("rondel-test/Leaves-v0", entry_point=Leaves)
+    request.addfinalizer(lambda: gymnasium.registry.pop("rondel-test/Leaves-v0"))
+    host = make("gymnasium:rondel-test/Leaves-v0").make(2)
+    host.reset([1, 2])
+    host.step(np.zeros(2, np.int32))
+    with pytest.raises(EnvError, match=r"raised SystemExit in step: 5 \(lane 0, .* action 0"):
+        host.step(np.zeros(2, np.int32))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -235,4 +236,13 @@ def test_the_page_on_profiling_shows_what_is_printed_now() -> None:
     words = " ".join(text.split())
     assert re.match(
         r"[\w ]+ bounds? this run: [\w ]+ \d+% of each round, in which \w+ waits", words
+    )
+
+
+def test_a_run_of_a_round_or_two_is_too_short_to_tell():
+    short = replace(made_up(IN_ENV), rounds=1, seconds=0.0015, starting=1.6)
+    said = diagnose(short).text
+    assert said == (
+        "What bounds this run can't be told of 0.0015 s after 1.6 s of starting and compiling: a "
+        "longer one would show it."
     )

@@ -164,8 +164,9 @@ def test_a_free_run_goes_without_the_tuned_scaling_of_rewards() -> None:
 
 
 def test_a_tuned_block_that_does_not_fit_what_is_asked_is_left_out() -> None:
-    tuned = prepare("impala", "CartPole-v1", fields={"plan": "actor*4 | learner"})
-    assert tuned.options.block == 2
+    for plan in ("actor*4 | learner", "actor*auto | learner", "actor*2..4 | learner"):
+        tuned = prepare("impala", "CartPole-v1", fields={"plan": plan})
+        assert tuned.options.block == 2
     odd = prepare("impala", "CartPole-v1", fields={"lanes": 9})
     assert odd.options.block == 9
     assert "block" not in odd.tuned

@@ -102,9 +102,7 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
     },
     "dqn": {"CartPole-v1": _AVERAGED},
     "c51": {"CartPole-v1": _LIGHT | {"return_min": 0.0, "return_max": 100.0}},
-    "qrdqn": {
-        "CartPole-v1": _LIGHT | {"batch": 128, "updates": 32, "atoms": 16, "learning_rate": 1e-3}
-    },
+    "qrdqn": {"CartPole-v1": _AVERAGED | {"atoms": 16, "learning_rate": 1e-3}},
     "rainbow": {
         "CartPole-v1": _LIGHT | {"learning_rate": 1e-3, "return_min": 0.0, "return_max": 100.0},
     },

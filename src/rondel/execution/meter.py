@@ -143,6 +143,12 @@ class Meter:
         """The same without events, also for another thread."""
         return Glance(self._who, self._last - self._began, tuple(self._spent()), resident())
 
+    def newest(self) -> tuple[str, float, float]:
+        """What was marked last, when, and how many seconds ago, for another thread."""
+        log = self._log or (self._older[-1][1] if self._older else [])
+        stage = log[-1][0] if log else ""
+        return stage, self._last, self._clock() - self._last
+
     def is_due(self) -> bool:
         """Should it say something in passing again? At most once a second."""
         if self._last - self._said < _EVERY:

@@ -1,7 +1,8 @@
 """A run's profile again, with the stages of fused programs measured apart.
 
-The same task runs for a few rounds with the ring cut into actor, memory, gradient and update, each
-a program of its own in this thread; the environment's steps are timed once more, alone.
+The same task acts for a few rounds in this thread. What a round learns is then done once more, each
+stage in a program of its own that makes all of the round's draws, as the run's own program does: so
+no call between stages is counted. The environment's steps are timed alone too.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import time
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +22,11 @@ import numpy as np
 from jax import lax
 
 from rondel.errors import RondelError
-from rondel.execution import experience
+from rondel.execution import experience, learning
 from rondel.execution.backends.inline import Inline
 from rondel.execution.loop import one_round
-from rondel.execution.meter import STARTING
 from rondel.execution.ring import Ring
-from rondel.execution.task import Task
+from rondel.execution.task import Task, boundary
 from rondel.plan import ORDER, parse
 from rondel.run import checkpoint, machine
 from rondel.run.files import put, refuse_to_replace
@@ -78,7 +79,8 @@ def _measured(found: Profile, folder: Path) -> Profile:
     """The same with the stages of its programs measured apart."""
     machine.settle()
     saved = read_checkpoint(checkpoint.find(folder))
-    setup = setup_from(saved, None, None, None, None, {"on": "inline", "plan": "all"})
+    placing = {"on": "inline", "plan": "all", "free": False, "lag": 0}
+    setup = setup_from(saved, None, None, None, None, placing)
     spent = stages_apart(setup.task)
     total = sum(spent.values())
     shares = {stage: seconds / total for stage, seconds in spent.items()}
@@ -126,8 +128,7 @@ def wider(saved: Saved) -> Setup:
 
 _WHOLE = ("actor", "learner", "all")  # stages that are one program
 _log = logging.getLogger("rondel")
-_CUT = parse("actor | memory | gradient | update")
-_LABELLED = parse("actor | memory | label | gradient | update")
+_CUT = parse("actor | learner")
 _WIDER = 4  # times the rows
 _ROUNDS = 5  # that are timed, after one that compiles
 _SECONDS = 20.0  # that they may take
@@ -135,55 +136,105 @@ _SECONDS = 20.0  # that they may take
 
 def stages_apart(task: Task) -> dict[str, float]:
     """Seconds of a round in each stage."""
-    ring = Ring(task, _LABELLED if task.algorithm.label else _CUT, Inline(meshed=False))
+    ring = Ring(task, _CUT, Inline(meshed=False))
     try:
         for _ in range(task.algorithm.memory.warmup_rounds + 1):
             one_round(ring)
-        call, began = _call_seconds(ring.learner()), time.monotonic()
-        rounds: list[dict[str, float]] = []
-        while len(rounds) < _ROUNDS and time.monotonic() - began < _SECONDS:
+        learner = ring.update[0].call("snapshot", "learner", "memory")
+        weights, began = ring.acting(), time.monotonic()
+        acted: list[dict[str, float]] = []
+        while len(acted) < _ROUNDS and time.monotonic() - began < _SECONDS:
             before = _by_stage(ring)
-            one_round(ring)
-            rounds.append(_between(before, _by_stage(ring), call))
+            items, _, _ = ring.policy[0].call("produce", weights, ring.round)
+            after = _by_stage(ring)
+            acted.append({stage: after[stage] - before.get(stage, 0.0) for stage in after})
     finally:
         ring.close()
     # others on the machine only ever add to it
-    spent = {stage: min(each[stage] for each in rounds) for stage in rounds[0]}
+    spent = {stage: min(each[stage] for each in acted) for stage in acted[0]}
     actor = spent.pop("actor", 0.0)
-    if actor and isinstance(task.env, Env):
+    if isinstance(task.env, Env):
         spent["env"] = min(_steps_alone(task, task.env), actor)
         spent["policy"] = actor - spent["env"]
+    else:  # what an actor does besides is the policy's
+        spent["policy"] = spent.get("policy", 0.0) + actor
+    spent |= _learning_apart(task, ring.round, items, **learner)
     return {name: spent[name] for name in ORDER if name in spent}
 
 
-def _between(before: dict[str, Any], after: dict[str, Any], call: float) -> dict[str, float]:
-    """Seconds of each stage, without what calls cost: inside one program there are none."""
-    spent = {}
-    for stage, (seconds, times) in after.items():
-        earlier, fewer = before.get(stage, (0.0, 0))
-        spent[stage] = max(0.0, seconds - earlier - (times - fewer) * call)
-    return spent
-
-
-def _by_stage(ring: Ring) -> dict[str, tuple[float, int]]:
-    """Seconds and calls so far."""
+def _by_stage(ring: Ring) -> dict[str, float]:
+    """Seconds so far of what an actor does."""
     _, told = ring.metered()[0][0]
-    found: dict[str, tuple[float, int]] = {}
+    found: dict[str, float] = {}
     for one in told.spent:
-        if one.kind != STARTING and one.stage in (*ORDER, "actor"):
-            seconds, times = found.get(one.stage, (0.0, 0))
-            found[one.stage] = seconds + one.seconds, times + one.times
+        if one.stage in ("env", "policy", "actor"):
+            found[one.stage] = found.get(one.stage, 0.0) + one.seconds
     return found
 
 
-def _call_seconds(tree: Any) -> float:
-    """How long it takes to call a program that does next to nothing with so many arrays."""
-    call = jax.jit(lambda tree: jax.tree.map(lambda x: x.ravel()[:1], tree))
-    seconds = []
-    for _ in range(20):
-        began = time.perf_counter()
-        jax.block_until_ready(call(tree))  # type: ignore[no-untyped-call]
-        seconds.append(time.perf_counter() - began)
+def _learning_apart(
+    task: Task, round: Any, items: Any, learner: Any, memory: Any
+) -> dict[str, float]:
+    """Seconds of a round in each stage from memory on."""
+    algorithm, seed = task.algorithm, jnp.uint32(task.seed)
+    draws = np.int32(algorithm.memory.draws)
+
+    def draw(memory: Any, j: Any) -> Any:
+        return learning.draw(task, seed, memory, round, j)
+
+    def label(learner: Any, batch: Any, j: Any) -> Any:
+        return learning.label(task, seed, algorithm.learning(learner), batch, round, j)
+
+    def gradient(learner: Any, batch: Any, j: Any) -> Any:
+        return learning.gradient(task, seed, algorithm.learning(learner), batch, round, j)
+
+    memory = jax.jit(partial(learning.add, task, seed))(memory, items, round)
+    batch, ticket = jax.jit(draw)(memory, 0)
+    labelled = jax.jit(label)(learner, batch, 0)
+    feedback, contribution = jax.jit(gradient)(learner, labelled, 0)
+    ticket, feedback, grads = jax.tree.map(jnp.asarray, (ticket, feedback, contribution.grads))
+
+    def remember(memory: Any, draws: Any) -> Any:
+        def one(j: Any, memory: Any) -> Any:
+            _, _, memory = boundary((*draw(memory, j), memory))
+            return algorithm.memory.rank(memory, ticket, feedback)
+
+        return lax.fori_loop(0, draws, one, learning.add(task, seed, memory, items, round))
+
+    def make(what: Any, batch: Any, known: tuple[Any, Any], draws: Any) -> Any:
+        def one(j: Any, known: tuple[Any, Any]) -> Any:  # each needs the one before
+            learner, _, made = boundary((*known, what(known[0], batch, j)))
+            return learner, _first(made)
+
+        return lax.fori_loop(0, draws, one, known)
+
+    def update(learner: Any, draws: Any) -> Any:
+        return lax.fori_loop(0, draws, lambda _, x: algorithm.update(x, boundary(grads)), learner)
+
+    known = learner, jnp.float32(0)
+    spent = {
+        "memory": _least(jax.jit(remember, donate_argnums=0), memory, draws),
+        "gradient": _least(jax.jit(partial(make, gradient, labelled)), known, draws),
+        "update": _least(jax.jit(update), learner, draws),
+    }
+    if algorithm.label is not None:
+        spent["label"] = _least(jax.jit(partial(make, label, batch)), known, draws)
+    return spent
+
+
+def _first(tree: Any) -> Any:
+    """A number that needs all of a tree, as long as a boundary holds that together."""
+    return jax.tree.leaves(tree)[0].ravel()[0].astype(jnp.float32)
+
+
+def _least(program: Any, state: Any, draws: Any) -> float:
+    """Seconds of `state = program(state, draws)`, at the best of a few times."""
+    seconds: list[float] = []
+    began = time.monotonic()
+    while len(seconds) < 1 + _ROUNDS and time.monotonic() - began < _SECONDS:
+        start = time.perf_counter()
+        state = jax.block_until_ready(program(state, draws))  # type: ignore[no-untyped-call]
+        seconds.append(time.perf_counter() - start)
     return min(seconds)
 
 

@@ -14,6 +14,7 @@ from rondel.run.advice import UNEVEN, Bound, advise
 from rondel.run.profile import Piece, Profile
 
 _FREE = 2.0  # of four times the rows in less than this, rows cost a third of the time at most
+_ROUNDS = 2  # since all was compiled, that say something at the least
 _TINY = 1e-3  # seconds of a gradient step that may do little but start its operations
 _MEANS = {  # what a program holds, where stages are one, or what else it is
     "actor": "env and policy in one program take",
@@ -50,7 +51,14 @@ def diagnose(profile: Profile, path: Path | None = None) -> Verdict:
     told = Bound(bound, part, busy, _lost(profile, busy, costs))
     advice = " ".join(advise(profile, told, path))
     text += _of_what(profile, busy)
+    if profile.rounds < _ROUNDS:
+        text, advice = _too_short(profile), ""
     return Verdict(bound, part, f"{text}. {advice}".strip(), busy.name)
+
+
+def _too_short(profile: Profile) -> str:
+    took = f"{profile.seconds:.2g} s after {profile.starting:.2g} s of starting and compiling"
+    return f"What bounds this run can't be told of {took}: a longer one would show it"
 
 
 def _of_what(profile: Profile, piece: Piece) -> str:

@@ -22,6 +22,7 @@ from rondel.errors import RondelError, at_least
 from rondel.execution import learning, mesh
 from rondel.execution.backend import Backend
 from rondel.execution.backends.inline import Inline
+from rondel.execution.patience import told_if_late
 from rondel.execution.room import refuse_too_much
 from rondel.execution.task import Task
 from rondel.plan import Plan
@@ -51,7 +52,7 @@ class Options:
     on: str | None = None  # inline, threads, processes, ray; by default processes for a cut plan
     resources: str | None = None  # what pieces ask for, such as "actor:cpu=1 learner:cpu=1,gpu=1"
     address: str | None = None  # of a Ray cluster that runs; by default one is started here
-    deadline: float = 600.0  # seconds without an answer from any copy after which a run gives up
+    deadline: float = 600.0  # seconds for an answer: a copy that takes longer is started again
     restarts: int = 20  # of a copy that died, one after the other without getting any further
     normalise_observations: bool = False  # by running mean and deviation
     scale_rewards: bool = False  # by the running deviation of the discounted return
@@ -112,7 +113,7 @@ def prepare(
         )
     if demonstrations.are_taken_by(build):
         config = demonstrations.placed(config)
-    _check_env(world)
+    _check_env(world, options.deadline)
     spec = world.spec._replace(lanes=options.lanes)
     _check_planner(name, build, options)
     built = _built(build, config, world, spec, brought)
@@ -247,7 +248,7 @@ def backend_for(setup: Setup) -> Backend:
     """Where the copies of a run's plan are to run."""
     options, asked = setup.options, resources_for(setup.plan, setup.options.resources or "")
     if options.on == "inline":
-        return Inline()
+        return Inline(deadline=options.deadline)
     if options.on == "threads":
         from rondel.execution.backends.threads import Threads
 
@@ -266,7 +267,8 @@ def _without_what_clashes(options: Options, tuned: Set[str]) -> tuple[Options, s
     """Options without those that can't be had here and were only tuned, and the names of these."""
     plan, dropped = plans.parse(options.plan, options.lag, options.free), set[str]()
     if "block" in tuned and options.block is not None:
-        copies = max(map(plan.copies, ("env", "policy")))
+        acting = map(plan.piece_of, ("env", "policy"))
+        copies = max(piece.least or piece.copies for piece in acting)  # a range finds what fits
         dropped |= {"block"} if options.lanes % (copies * options.block) else set()
     if "scale_rewards" in tuned and plan.free:
         dropped |= {"scale_rewards"}
@@ -366,9 +368,10 @@ def _settled(plan: Plan, options: Options) -> Plan:
     return plans.settled(plan, lanes=options.lanes, block=options.block or 1, room=room)
 
 
-def _check_env(world: Env | HostWorld) -> None:
+def _check_env(world: Env | HostWorld, deadline: float) -> None:
     if not is_ours(world):  # ours are checked in our own tests
-        check(world)
+        with told_if_late(f"Trying {world.spec.id} out before the run", deadline):
+            check(world)
 
 
 def _wrapped(algorithm: Algorithm, options: Options, config: Any, spec: EnvSpec) -> Algorithm:

@@ -50,7 +50,7 @@ class Lanes:
             for lane, env in enumerate(self.envs):
                 obs, info = env.reset(seed=self._seeds[lane])
                 write(stacked, lane, (obs, info) if masked else obs)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # the end of the run is not its to decide
             raise self._explain(error, lane, None) from error
         never = [False] * b
         return record(stacked, self._totals, never, never, [True] * b, self._totals, self._lengths)
@@ -79,7 +79,7 @@ class Lanes:
                     if ended or cut:
                         terminated[lane], truncated[lane], over[lane] = ended, cut, True
                 write(stacked, lane, (obs, info) if masked else obs)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # the end of the run is not its to decide
             raise self._explain(error, lane, None if first[lane] else actions[lane]) from error
         self._over = over
         return record(stacked, rewards, terminated, truncated, first, totals, lengths)
@@ -107,7 +107,7 @@ class Lanes:
         if failure is not None:
             raise EnvError(f"{self._spec.id} failed to close: {failure}") from failure
 
-    def _explain(self, error: Exception, lane: int, action: Any) -> EnvError:
+    def _explain(self, error: BaseException, lane: int, action: Any) -> EnvError:
         call = "reset" if action is None else "step"
         told = "" if action is None else f"last action {action!r}, "
         return EnvError(

@@ -37,7 +37,7 @@ class VectorLanes:
         """Start an episode in every lane, with seeds[i] in lane i; later ones go on from there."""
         try:
             obs, _ = self._env.reset(seed=[int(seed) for seed in seeds])
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # the end of the run is not its to decide
             raise self._explain(error, "reset()") from error
         self._over = np.zeros(self._b, bool)
         self._totals, self._lengths = np.zeros(self._b), np.zeros(self._b, np.int32)
@@ -47,7 +47,7 @@ class VectorLanes:
         """One step in every lane; a lane whose episode is over ignores its action and resets."""
         try:
             obs, reward, terminated, truncated, _ = self._env.step(self._translate(action))
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # the end of the run is not its to decide
             raise self._explain(error, "step()") from error
         first = self._over
         self._over = terminated | truncated
@@ -64,7 +64,7 @@ class VectorLanes:
         self._write(stacked, slice(None), obs)
         return record(stacked, reward, terminated, truncated, first, self._totals, self._lengths)
 
-    def _explain(self, error: Exception, call: str) -> EnvError:
+    def _explain(self, error: BaseException, call: str) -> EnvError:
         return EnvError(
             f"{self._spec.id} raised {type(error).__name__} in {call}: {error} (in {self._where})"
         )

@@ -10,7 +10,10 @@ from rondel.execution import mesh
 from rondel.execution.backend import Copy, drives, envs_of, name_of, recipe
 from rondel.execution.hosted import Direct
 from rondel.execution.meter import PYTHON, Meter, Seen, ready, stage_of
+from rondel.execution.patience import Watch
+from rondel.execution.task import Task
 from rondel.plan import Plan
+from rondel.types import Env
 
 
 class InlineCopy:
@@ -60,11 +63,13 @@ class Inline:
     """The backend that is a plain loop.
 
     Copies of the whole ring are one program where there is a device for each; `meshed=False` runs
-    them in turn all the same.
+    them in turn all the same. A step of a host environment that takes more than `deadline` seconds
+    is said to.
     """
 
-    def __init__(self, meshed: bool = True) -> None:
-        self._meshed = meshed
+    def __init__(self, meshed: bool = True, deadline: float = 600.0) -> None:
+        self._meshed, self._deadline = meshed, deadline
+        self._watch: Watch | None = None
         self._copies: list[InlineCopy] = []
         self.meter = Meter()  # of this thread: the driver's and all copies'
 
@@ -80,6 +85,8 @@ class Inline:
                 made = InlineCopy(name_of(plan, piece, copy), make(*args), self.meter)
                 pieces[-1].append(made)
                 self._copies.append(made)
+        if isinstance(task, Task) and not isinstance(task.env, Env):
+            self._watch = Watch(task.env.spec.id, self.meter, self._deadline)
         if drives(plan):
             links = [Direct(env) for env in pieces[0]]
             for i, policy in enumerate(pieces[1]):
@@ -97,6 +104,8 @@ class Inline:
 
     def close(self) -> None:
         copies, self._copies = self._copies, []
+        if self._watch is not None:
+            self._watch.end()
         with ExitStack() as everyone:  # also when one of them fails to
             for copy in copies:
                 everyone.callback(copy.fragment.close)

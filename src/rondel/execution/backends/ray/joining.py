@@ -30,7 +30,7 @@ def join(address: str, **options: Any) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # JAX warns of forks: what Ray forks only execs
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
-    except (ConnectionError, RuntimeError, ValueError, ImportError) as error:
+    except Exception as error:  # Ray raises all kinds of them
         if address == "local":
             raise RondelError(f"Ray can't start here: {error}") from error
         raise RondelError(

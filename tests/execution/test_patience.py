@@ -1,0 +1,44 @@
+"""An environment that takes too long in the driver's own process is told of."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import pytest
+
+from rondel.execution.meter import PYTHON, XLA, Meter
+from rondel.execution.patience import Watch, told_if_late
+
+pytestmark = pytest.mark.fault
+
+
+def _wait_for(caplog, n: int) -> list[str]:
+    end = time.monotonic() + 20.0
+    while len(caplog.messages) < n and time.monotonic() < end:
+        time.sleep(0.01)
+    return caplog.messages
+
+
+def test_what_takes_too_long_is_said_and_what_does_not_is_not(caplog):
+    with caplog.at_level(logging.WARNING, "rondel"):
+        with told_if_late("Nothing", 60.0):
+            pass
+        with told_if_late("Trying it out", 0.05):
+            said = _wait_for(caplog, 1)
+    assert said == ["Trying it out has taken 0.05 s so far."]
+
+
+def test_a_step_that_does_not_return_is_said_once(caplog):
+    meter = Meter()
+    meter.mark("policy", XLA)  # from here on it is the environment's turn
+    with caplog.at_level(logging.WARNING, "rondel"):
+        watch = Watch("Slow-v0", meter, 0.05)
+        _wait_for(caplog, 1)
+        time.sleep(0.2)
+        meter.mark("env", PYTHON)  # now it is the policy's, which may take its time
+        time.sleep(0.2)
+        watch.end()
+    (said,) = caplog.messages
+    assert said.startswith("Slow-v0 has taken ")
+    assert said.endswith("--plan 'actor | learner' --on processes would.")

@@ -52,8 +52,8 @@ def run_on(
 
 
 @cache
-def inline(name: str, plan: str, lag: int, env: Any) -> dict[str, Any]:
-    return run_on(Inline(), name, plan, lag, env)
+def inline(name: str, plan: str, lag: int, env: Any, steps: int = 900) -> dict[str, Any]:
+    return run_on(Inline(), name, plan, lag, env, steps)
 
 
 def assert_equals_inline(backend: Any, name: str, plan: str, lag: int = 0, env: Any = ENV) -> None:

@@ -24,6 +24,7 @@ from rondel.execution.ring import Ring
 from rondel.plan import parse
 
 pytestmark = pytest.mark.fault
+STEPS = 1_500  # rounds enough to kill each copy of the longest plan in one of its own
 
 
 def strike(backend: Any, which: int, after: float) -> threading.Thread:
@@ -48,7 +49,7 @@ def disturbed(backend: Any, name: str, plan: str, lag: int, env: Any) -> Any:
     """A short run in which every copy is killed once, at some moment of a round."""
     ring = Ring(task(name, env), parse(plan, lag), backend)
     with closing(ring):
-        reports = rounds(ring, Limits(900))
+        reports = rounds(ring, Limits(STEPS))
         next(reports)
         backend.settled(now=True)  # some have a state that was kept, and messages since
         next(reports)
@@ -57,7 +58,7 @@ def disturbed(backend: Any, name: str, plan: str, lag: int, env: Any) -> Any:
             struck = strike(backend, i, 0.002 * i)
             next(reports)
             struck.join()
-        result = run(ring, 900)
+        result = run(ring, STEPS)
         assert all(copy.pid != pid for copy, pid in zip(backend._copies, pids, strict=True))
         deaths = sum(len(copy.journal.deaths) for copy in backend._copies)
         assert deaths == backend._restarted >= len(units(ring.plan))
@@ -84,7 +85,7 @@ CASES = (
 @pytest.mark.parametrize(("name", "plan", "lag"), CASES)
 def test_a_run_whose_every_copy_was_killed_equals_another(name: str, plan: str, lag: int) -> None:
     got = disturbed(Processes(restarts=20), name, plan, lag, same.ENV)
-    wanted = same.inline(name, plan, lag, same.ENV)
+    wanted = same.inline(name, plan, lag, same.ENV, STEPS)
     got.pop("returns")  # of the rounds before the kills too, in the other
     assert_equal(got | {"returns": wanted["returns"]}, wanted)
 

@@ -5,7 +5,7 @@ may set the run's own: lanes, block, normalise_observations, scale_rewards. How 
 benchmarks/learning and benchmarks/games; those of LunarLander-v3, HalfCheetah-v5, Pong-v5,
 Breakout-MinAtar and of ars are others' settings. Those of gorila, r2d2, r2d3, of sac for
 HalfCheetah-v5, of ars but for CartPole-v1 and of alphazero for ConnectFour-v0 have not been run to
-their ends yet, and those of apex and qrdqn don't do on every seed.
+their ends yet.
 """
 
 from __future__ import annotations

@@ -96,15 +96,16 @@ class Meter:
     """What one copy, or all that are in one thread, have spent their time on.
 
     A mark is only written down: between other work all that it touches has left the caches, and
-    what is summed later, many marks at once, costs a fraction.
+    what is summed later, many marks at once, costs a fraction. It is written as plain values into
+    one list: of a tuple each, the collector of garbage would look through all that there is sooner.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self._began = self._last = clock()
-        self._log: list[_Mark] = []
+        self._log: _Log = []
         self._sums: _Sums = ({}, self._began, self._log)
-        self._older: deque[tuple[float, list[_Mark]]] = deque()  # marks that are summed, for events
+        self._older: deque[tuple[float, _Log]] = deque()  # marks that are summed, for events
         self._sum_at = self._began + _SUMMED
         self.copy = ""  # whose turn it is, where copies share a thread
         self._known: set[tuple[str, str]] = set()  # programs that have run, by copy
@@ -113,7 +114,7 @@ class Meter:
     def mark(self, stage: str, kind: str, bytes: int = 0) -> None:
         """All since the last mark was this."""
         self._last = now = self._clock()
-        self._log.append((stage, kind, bytes, now))
+        self._log += (stage, kind, bytes, now)
         if now > self._sum_at:
             self._sum_up()
 
@@ -133,7 +134,7 @@ class Meter:
             Event(stage, kind, began + ahead, ended + ahead)
             for start, log in self._older
             for began, (stage, kind, _, ended) in zip(
-                [start, *(mark[-1] for mark in log)], log, strict=False
+                [start, *log[3::4]], _marks(log), strict=False
             )
         ][-_EVENTS:]
         seconds, computed = self._last - self._began, time.thread_time()
@@ -146,7 +147,7 @@ class Meter:
     def newest(self) -> tuple[str, float, float]:
         """What was marked last, when, and how many seconds ago, for another thread."""
         log = self._log or (self._older[-1][1] if self._older else [])
-        stage = log[-1][0] if log else ""
+        stage = log[-4] if log else ""
         return stage, self._last, self._clock() - self._last
 
     def is_due(self) -> bool:
@@ -161,7 +162,7 @@ class Meter:
         _, began, log = self._sums
         self._older.append((began, log))
         kept = sum(len(log) for _, log in self._older)
-        while kept - len(self._older[0][1]) >= _EVENTS:
+        while kept - len(self._older[0][1]) >= 4 * _EVENTS:
             kept -= len(self._older.popleft()[1])
         sums, self._log = _added(*self._sums), []
         self._sums, self._sum_at = (sums, self._last, self._log), self._last + _SUMMED
@@ -178,15 +179,20 @@ class Meter:
         return f"{os.getpid()}-{id(self)}"
 
 
-_Mark: TypeAlias = tuple[str, str, int, float]  # stage, kind, bytes and when it ended
+_Log: TypeAlias = list[Any]  # of each mark stage, kind, bytes and when it ended
 _Spent: TypeAlias = dict[tuple[str, str], tuple[float, int, int]]
-_Sums: TypeAlias = tuple[_Spent, float, list[_Mark]]  # until when, and what was marked since
+_Sums: TypeAlias = tuple[_Spent, float, _Log]  # until when, and what was marked since
 
 
-def _added(spent: _Spent, began: float, log: Iterable[_Mark]) -> _Spent:
+def _marks(log: _Log) -> Iterable[tuple[str, str, int, float]]:
+    values = iter(log)
+    return zip(values, values, values, values, strict=True)
+
+
+def _added(spent: _Spent, began: float, log: _Log) -> _Spent:
     """What was spent, with what was marked since."""
     sums = spent.copy()
-    for stage, kind, nbytes, ended in log:
+    for stage, kind, nbytes, ended in _marks(log):
         seconds, times, moved = sums.get((stage, kind), (0.0, 0, 0))
         sums[stage, kind] = (seconds + (ended - began), times + 1, moved + nbytes)
         began = ended

@@ -164,13 +164,15 @@ def test_an_ending_keeps_its_lines_and_a_table_is_cut_not_wrapped() -> None:
         ("word " * 16).strip(),
         ("word " * 4).strip(),
     ]
-    stream = io.StringIO()
-    panel = Panel(stream)
-    panel._console = Console(file=stream, width=60)
-    panel.stop(message)
-    lines = stream.getvalue().splitlines()
-    assert lines[1].rstrip() == f"  {row[:56]}".rstrip()
-    assert all(cell_len(line) <= 60 for line in lines)
+    full = f"{row:>80}"  # as wide as a table can be
+    for width, seen in ((60, full[:60]), (80, full), (100, f"  {full}")):
+        stream = io.StringIO()
+        panel = Panel(stream)
+        panel._console = Console(file=stream, width=width)
+        panel.stop(message.replace(row, full))
+        lines = stream.getvalue().splitlines()
+        assert lines[1].rstrip() == seen.rstrip()
+        assert all(cell_len(line) <= width for line in lines)
 
 
 def test_a_bar_reads_without_colours() -> None:

@@ -10,7 +10,7 @@ import pytest
 import rondel
 from execution.test_equality import BLOCK, ENV, LANES, SEED, SPEC, assert_equal, run
 from marks import few_of
-from rondel import algorithms
+from rondel import algorithms, nets
 from rondel.algorithms import dqn
 from rondel.errors import RondelError
 from rondel.execution.ring import Ring
@@ -93,6 +93,26 @@ def test_noise_of_a_gradient_comes_from_its_key():
     )
     assert (np.asarray(one) == np.asarray(again)).all()
     assert (np.asarray(one) != np.asarray(other)).any()
+
+
+def test_each_network_of_a_gradient_has_noise_of_its_own():
+    algorithm, state = build("dqn", noise=2.0)
+    rng = np.random.default_rng(0)
+    obs, after = rng.normal(size=(2, 32, 2)).astype(np.float32)
+    rows, ones = np.arange(32), np.ones(32, np.float32)
+    batch = dqn.TransitionBatch(obs, after, rows % 3, ones, 0.9 * ones, ones > 0, ones)
+    key = random.key(5)
+    feedback = jax.jit(algorithm.gradient)(algorithm.learning(state), batch, key)[2]
+    apply = dqn.network_for(dqn.Config(**TINY | {"noise": 2.0}), THREE, 3).apply
+    # all three have the same parameters, so that only their noise tells them apart
+    said = [
+        np.asarray(apply(nets.with_noise(state.params, key, nth), seen))
+        for nth, seen in enumerate((obs, after, after))
+    ]
+    taken, (valued, chooser) = said[0][rows, rows % 3], said[1:]
+    target = 1.0 + 0.9 * valued[rows, chooser.argmax(-1)]
+    np.testing.assert_allclose(feedback, np.abs(taken - target), rtol=1e-4, atol=1e-5)
+    assert (chooser.argmax(-1) != valued.argmax(-1)).any()
 
 
 def test_the_ladder_by_hand():

@@ -11,11 +11,12 @@ import pytest
 import rondel
 from execution.test_equality import BLOCK, LANES, SEED, assert_equal, run
 from rondel import algorithms
-from rondel.algorithms import r2d2
+from rondel.algorithms import dqn, r2d2
 from rondel.envs import make
 from rondel.errors import RondelError
 from rondel.execution.ring import Ring
 from rondel.execution.task import Task
+from rondel.memory.sequences import SequenceBatch
 from rondel.ops import random, return_distributions
 from rondel.plan import parse
 from rondel.spaces import Box, Discrete
@@ -209,6 +210,49 @@ def test_nothing_is_learned_through_the_burn_in():
     assert any(np.asarray(x).any() for x in jax.tree.leaves(learned(cell, obs, 0)[1][0]))
 
 
+def said(network, params, carry, obs, action):
+    """What a network says of rows [8, n], step by step as an actor would, after two of burn-in."""
+    step, out = jax.jit(network.step), []
+    for seen, done in zip(obs, action, strict=True):
+        cell, each = step(params, carry, seen)
+        carry = carry._replace(cell=cell, action=done)
+        out.append(each)
+    return np.stack(out[2:])
+
+
+def test_a_gradient_weighs_errors_of_both_networks_from_what_was_stored():
+    """The network chooses, its copy values, and both go on from the memory that the actor had."""
+    config, n = r2d2.Config(**TINY), 3
+    algorithm, state = build()
+    rng = np.random.default_rng(0)
+
+    def stirred(tree):
+        return jax.tree.map(lambda x: rng.normal(size=x.shape).astype(np.float32), tree)
+
+    params, target = stirred(state.params), stirred(state.params)
+    obs, (reward, _) = stirred(np.zeros((8, n, 2))), stirred(np.zeros((2, 8, n)))
+    action, no, yes = rng.integers(0, 3, (8, n)), np.zeros((8, n), bool), np.ones((8, n), bool)
+    network = r2d2.network_for(config, SPEC, 3)
+    carry = network.start(n)._replace(cell=stirred(network.start(n).cell), action=action[0])
+    rows = r2d2.Rows(obs, no, action, reward, no, no, yes)
+    ratio = np.array([0.5, 1.0, 4.0], np.float32)
+    batch = SequenceBatch(jax.tree.map(lambda x: np.swapaxes(x, 0, 1), rows), carry, ratio)
+    variables = dqn.Variables(params, target, jnp.float32(0.5))
+    _, weight, feedback, metrics = jax.jit(algorithm.gradient)(variables, batch, random.key(0))
+
+    out, valued = (said(network, p, carry, obs, action) for p in (params, target))
+    learned = jax.tree.map(lambda x: x[2:], rows)
+    misfit, valid = misfits(return_distributions.rescaled(), learned, out, valued, out)
+    # ratio ** -0.5 is 1.41, 1 and 0.5, of which the greatest becomes 1
+    weights = np.array([1.0, 0.5**0.5, 0.5**1.5])
+    cost = np.mean(weights * np.asarray(misfit.loss))
+    assert float(metrics["loss/q"]) == pytest.approx(cost, rel=1e-4)
+    np.testing.assert_allclose(
+        feedback, r2d2.priority_of(0.9, misfit.surprise, valid), rtol=1e-4, atol=1e-5
+    )
+    assert float(weight) == 5 * n
+
+
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
@@ -217,7 +261,7 @@ def test_nothing_is_learned_through_the_burn_in():
         ({"sequence": 1}, "sequence=1 can't work: 2 or more would"),
         ({"priority_mix": 1.5}, "priority_mix=1.5 can't work"),
         ({"memory": "none"}, "take apex, or memory='gru' or 'lstm'"),
-        ({"memory": "rnn"}, "no memory 'rnn'"),
+        ({"memory": "rnn"}, "no memory 'rnn': gru and lstm would work"),
     ],
 )
 def test_what_can_not_work_gets_a_sentence(fields, sentence):

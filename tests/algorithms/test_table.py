@@ -5,7 +5,7 @@ from types import ModuleType
 import pytest
 
 from rondel import algorithms
-from rondel.plan import parse
+from rondel.plan import check, parse
 
 
 @pytest.mark.parametrize("name", algorithms.TABLE)
@@ -17,6 +17,20 @@ def test_a_name_leads_to_a_module_and_back(name):
     for word in ("FAMILY", "ACTIONS", "PAPER"):
         assert getattr(module, word)
     assert module.LANES >= 1
+
+
+@pytest.mark.parametrize("name", algorithms.TABLE)
+def test_its_home_plan_takes_it_as_it_comes(name):
+    module = algorithms.find(name)
+    block = 8 if module.LANES % 8 == 0 else module.LANES  # as a run that says nothing of it has
+    check(
+        parse(module.HOME),
+        lanes=module.LANES,
+        block=block,
+        max_lag=module.MAX_LAG,
+        algorithm=name,
+        labels="label" in module.HOME,
+    )
 
 
 def test_a_module_that_is_not_in_the_table_is_called_by_its_own_name():

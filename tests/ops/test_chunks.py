@@ -1,5 +1,7 @@
 """A network in chunks: the same outputs and gradients as all rows at once."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -86,3 +88,26 @@ def test_a_sum_in_chunks_is_that_of_all_rows(n):
     rows = {"x": np.arange(2.0 * n, dtype=np.float32).reshape(n, 2), "w": np.ones(n, np.float32)}
     total = jax.jit(ops.chunked_sum(lambda rows: rows["w"] @ rows["x"], 4))(rows)
     np.testing.assert_allclose(total, rows["x"].sum(0))
+
+
+def test_lanes_are_looked_at_together():
+    seen = []
+
+    def apply(params, rows):
+        seen.append(rows.shape)
+        return {"sum": rows @ params, "first": rows[:, 0]}
+
+    params = np.array([[1.0], [10.0]], np.float32)
+    rows = np.arange(12.0, dtype=np.float32).reshape(3, 2, 2)  # three lanes of two rows
+    out = jax.vmap(partial(ops.together(apply), params))(rows)
+    assert seen[-1] == (6, 2)
+    # rows are (0, 1), (2, 3), ...: 0 + 10, 2 + 30, ...
+    np.testing.assert_array_equal(out["sum"][..., 0], [[10, 32], [54, 76], [98, 120]])
+    np.testing.assert_array_equal(out["first"], [[0, 2], [4, 6], [8, 10]])
+    # parameters that differ from lane to lane, as those of several seeds do
+    many = np.stack([params, 2 * params, 0 * params])
+    out = jax.vmap(ops.together(apply))(many, rows)
+    np.testing.assert_array_equal(out["sum"][..., 0], [[10, 32], [108, 152], [0, 0]])
+    # and one row of all lanes for several parameters
+    out = jax.vmap(ops.together(apply), (0, None))(many, rows[0])
+    np.testing.assert_array_equal(out["sum"][..., 0], [[10, 32], [20, 64], [0, 0]])

@@ -144,9 +144,9 @@ def test_what_is_said_to_work_works(text, lanes, block):
         (
             3,
             1,
-            "ppo corrects for weights that are a little old, not for any, so its weights may be at "
-            "most 1 round old, and the plan's lag is 3; --lag 1, or an algorithm that corrects for "
-            "it, would work.",
+            "ppo takes weights that are a little old, not any, so its weights may be at most 1 "
+            "round old, and the plan's lag is 3; --lag 1, or an algorithm that corrects for it, "
+            "would work.",
         ),
     ],
 )

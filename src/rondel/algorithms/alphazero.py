@@ -105,18 +105,19 @@ def search(
     """One lane's move, and what was found; without `explore` nothing is left to chance."""
     mctx = _mctx()
     obs = jax.tree.map(lambda x: x[None], obs)
+    look = ops.together(partial(judge, model))
 
     def onwards(params: Tree, key: Array, action: Array, state: Tree) -> tuple[Any, Tree]:
         del key
         state, reward, ended = game.step(state, action)
-        logits, value = judge(model, params, game.observe(state))
+        logits, value = look(params, game.observe(state))
         discount = jnp.where(ended, 0.0, -1.0)  # what is good for the other is bad
         output = mctx.RecurrentFnOutput(
             reward=reward, discount=discount, prior_logits=logits, value=value
         )
         return output, state
 
-    logits, value = judge(model, params, obs)
+    logits, value = look(params, obs)
     mask = nets.mask_of(obs)
     found = mctx.gumbel_muzero_policy(
         params,
@@ -146,8 +147,8 @@ def act(
     explore: bool,
 ) -> tuple[Array, Tree, Found]:
     # lane by lane: with one key for all, a move would depend on the lanes beside it
-    look = partial(search, config, model, game, params, explore=explore)
-    action, found = jax.vmap(look)(obs, keys)
+    one = partial(search, config, model, game, params, explore=explore)
+    action, found = jax.vmap(one)(obs, keys)
     return action, carry, found
 
 

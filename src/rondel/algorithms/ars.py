@@ -17,7 +17,7 @@ PAPER = "Simple random search provides a competitive approach to RL, arXiv 1803.
 RECURRENT = es.RECURRENT
 HOME = es.HOME
 MAX_LAG = es.MAX_LAG
-LANES = 16  # unless the run says otherwise
+LANES = 64  # unless the run says otherwise
 
 make = es.make
 

@@ -27,7 +27,7 @@ FAMILY = "on-policy"
 ACTIONS = "discrete, continuous"
 PAPER = "Proximal Policy Optimization Algorithms, arXiv 1707.06347"
 RECURRENT = True  # can it remember an episode?
-HOME = "actor*4 | learner"  # the plan that suits it
+HOME = "actor*2 | learner"  # the plan that suits it
 MAX_LAG = 0
 LANES = 16  # unless the run says otherwise
 

@@ -70,6 +70,8 @@ class Config(dqn.Config):
         from_zero_to_one(priority_mix=self.priority_mix)
         if self.memory == "none":
             raise RondelError("memory='none' is Ape-X: take apex, or memory='gru' or 'lstm'.")
+        if self.memory not in ("gru", "lstm"):
+            raise RondelError(f"There is no memory {self.memory!r}: gru and lstm would work.")
         fits = [n for n in range(self.sequence) if self.length % (self.sequence - n) == 0]
         if self.overlap not in fits:
             raise RondelError(

@@ -1,7 +1,7 @@
 """Pure maths on arrays."""
 
 from rondel.ops import random
-from rondel.ops.chunks import chunked, chunked_sum, mean_grad
+from rondel.ops.chunks import chunked, chunked_sum, mean_grad, together
 from rondel.ops.masks import masked_mean, standardise
 from rondel.ops.optimisers import packed
 from rondel.ops.products import product
@@ -24,6 +24,7 @@ __all__ = [
     "restore",
     "standardise",
     "to_the_end",
+    "together",
     "unroll",
     "vtrace",
 ]

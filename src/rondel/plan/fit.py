@@ -138,7 +138,7 @@ def _lag_fault(lag: int, max_lag: int | None, algorithm: str) -> Fault | None:
     if max_lag == 0:
         why = f"{algorithm} learns from what the newest policy did"
     else:
-        why = f"{algorithm} corrects for weights that are a little old, not for any"
+        why = f"{algorithm} takes weights that are a little old, not any"
     return Fault(
         f"{why}, so its weights may be at most {counted(max_lag, 'round')} old, and the plan's lag "
         f"is {lag}; --lag {max_lag}, or an algorithm that corrects for it, would work."

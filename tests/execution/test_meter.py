@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 import rondel
-from rondel.execution.meter import PYTHON, STARTING, TRANSPORT, XLA, Meter, Spent, since
+from rondel.execution.meter import (
+    PYTHON,
+    SIMULATOR,
+    STARTING,
+    TRANSPORT,
+    XLA,
+    Meter,
+    Spent,
+    since,
+)
 
 SMALL = {"lanes": 8, "block": 4, "rollout": 8, "epochs": 1, "minibatches": 2, "hidden": (8,)}
 
@@ -93,3 +102,42 @@ def test_every_copy_says_what_it_did(on):
         ((_, learner),) = pieces[2]
         moved = {(spent.stage, spent.kind): spent.bytes for spent in learner.spent}
         assert moved["memory", TRANSPORT] > 0
+
+
+def test_a_loop_marks_what_it_does_in_turn():
+    now = iter([0.0, 1.0, 3.0, 6.0, 10.0, 15.0])
+    meter = Meter(clock=lambda: next(now, 15.0))  # made at 0
+    meter.mark("driver", PYTHON)  # 1
+    beat = meter.beats(("policy", XLA), ("env", SIMULATOR))
+    for _ in range(3):  # at 3, 6 and 10: it ends within a turn
+        beat()
+    seen = [Spent("driver", PYTHON, 1.0, 1, 0), Spent("policy", XLA, 2.0 + 4.0, 2, 0)]
+    seen.append(Spent("env", SIMULATOR, 3.0, 1, 0))
+    assert list(meter.glance().spent) == seen  # in passing, too
+    assert meter.glance().seconds == 10.0
+    assert meter.newest()[:2] == ("policy", 10.0)  # and its environment is next
+    meter.mark("learner", XLA)  # 15, which has all since the loop
+    told = meter.told()
+    assert told.spent == [*seen, Spent("learner", XLA, 5.0, 1, 0)]
+    assert [event.ended - event.began for event in told.events] == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert [event.stage for event in told.events] == [
+        "driver",
+        "policy",
+        "env",
+        "policy",
+        "learner",
+    ]
+
+
+def test_of_many_marks_the_newest_are_kept():
+    meter = Meter(clock=iter(range(10**9)).__next__)  # a mark a second
+    for _ in range(10):
+        beat = meter.beats(("policy", XLA), ("env", SIMULATOR))
+        for _ in range(1_000):
+            beat()
+        meter.mark("driver", PYTHON)
+    told = meter.told()
+    assert len(told.events) == 4_000
+    assert all(a.ended == b.began for a, b in zip(told.events, told.events[1:], strict=False))
+    assert told.events[-1].stage == "driver"
+    assert {spent.stage: spent.times for spent in told.spent}["policy"] == 5_000

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from rondel.envs.errors import EnvError
+from rondel.envs.lastwords import trying
 from rondel.envs.trial import leaves, mask_of, outside, random_action
 from rondel.errors import RondelError
 from rondel.spaces import Box, Discrete, MultiBinary, MultiDiscrete
@@ -43,11 +44,14 @@ def _check_host(world: HostWorld) -> None:
             from rondel.envs.gym.examine import examine
 
             examine(raw, spec.id)
+        trying(spec.id, "reset()")
         step = host.reset(np.arange(1))
         _check_step(spec, step, 1, f"reset() of {spec.id}")
         for _ in range(STEPS):
             stacks = _stacks(spec, step)
-            step = host.step(random_action(spec.action, 1, random, mask_of(step.obs)))
+            action = random_action(spec.action, 1, random, mask_of(step.obs))
+            trying(spec.id, f"step({action[0]!r})")
+            step = host.step(action)
             _check_step(spec, step, 1, f"step() of {spec.id}", stacks)
     finally:
         host.close()
@@ -61,12 +65,15 @@ def _check_traceable(env: Env) -> None:
     if env.pure:
         _check_tracing(env, keys, random)
     init, advance = jax.jit(env.init) if env.pure else env.init, jax.jit(env.step)
+    trying(spec.id, "init()")
     state, step = init(keys)
     try:
         _check_step(spec, step, b, f"init() of {spec.id}")
         for _ in range(STEPS):
             stacks = _stacks(spec, step)
-            state, step = advance(state, random_action(spec.action, b, random, mask_of(step.obs)))
+            action = random_action(spec.action, b, random, mask_of(step.obs))
+            trying(spec.id, f"step({action!r})")
+            state, step = advance(state, action)
             _check_step(spec, step, b, f"step() of {spec.id}", stacks)
     finally:
         if env.close is not None:

@@ -1,7 +1,8 @@
 """What an environment was doing when its process died: a page of memory that outlives it.
 
-It is a memory file that another process holds, or a file where nobody does. Such a file has more
-than the page if the process crashed: what Python then says of it.
+It is a memory file that another process holds, or a file where nobody does. Such a file also tells
+how the process ended, if it did so by itself: there is more than the page if it crashed, what
+Python then says of it, and in the page is the code with which it exited.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import mmap
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 SIZE = 4096
-_HEAD = 64  # bytes: counter, lane, the action's dtype and shape
+_HEAD = 64  # bytes: counter, lane, the action's dtype and shape, how the process exited
+_EXITED, _CODE = 9, 10  # in numbers of four bytes
 _MOST_DIMS = 4
 
 
@@ -43,6 +45,11 @@ class Recorder:
     def leave(self) -> None:
         """The step is over."""
         self._head[0] += 1
+
+    def exit(self, code: int) -> None:
+        """The process ends itself."""
+        self._head[_CODE] = code
+        self._head[_EXITED] = 1
 
     def _place(self, action: np.ndarray) -> np.ndarray:
         fits = action.nbytes <= SIZE - _HEAD and action.ndim <= _MOST_DIMS and action.size
@@ -75,7 +82,7 @@ class Remains(NamedTuple):
     """What is known of a process that died."""
 
     action: str = ""  # "step(3)", or "" if it did nothing or that's not known
-    crashed: bool = False  # by itself, and not because someone killed it
+    ended: str = ""  # by itself: "crashed", "exited with 3"; "" if someone killed it
 
 
 class File:
@@ -89,9 +96,23 @@ class File:
         os.close(fd)
         self._crash = path.open("ab")  # behind the page
         faulthandler.enable(self._crash, all_threads=False)
+        self._exit = os._exit
+        self._tell_of_exits()
+
+    def _tell_of_exits(self) -> None:
+        """From outside, a process that ends itself looks like one that was killed."""
+        recorder, leave, mine = self.recorder, self._exit, os.getpid()
+
+        def leave_with_a_word(status: int) -> NoReturn:
+            if os.getpid() == mine:  # and not one that was forked here
+                recorder.exit(status)
+            leave(status)
+
+        os._exit = leave_with_a_word
 
     def close(self) -> None:
         """There is nothing to tell."""
+        os._exit = self._exit
         faulthandler.disable()
         self._crash.close()
         self._path.unlink(missing_ok=True)
@@ -102,8 +123,15 @@ def take(path: Path) -> Remains:
     with suppress(OSError, ValueError):  # there is none here, or it never got that far
         page = path.read_bytes()
         path.unlink()
-        return Remains(read(page[:SIZE]), len(page) > SIZE)
+        return Remains(read(page[:SIZE]), _ended(page))
     return Remains()
+
+
+def _ended(page: bytes) -> str:
+    if len(page) > SIZE:
+        return "crashed"
+    head = np.frombuffer(page, np.int32, _HEAD // 4)
+    return f"exited with {head[_CODE]}" if head[_EXITED] else ""
 
 
 def new_page() -> int:

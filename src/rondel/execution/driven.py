@@ -6,6 +6,7 @@ While the environments of one phase step, the policy acts for the other.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -15,11 +16,18 @@ from rondel.execution import experience
 from rondel.execution.experience import Row
 from rondel.execution.hosted import Link
 from rondel.execution.layout import Group
-from rondel.execution.meter import PYTHON, SIMULATOR, STEPS, TRANSPORT, XLA, Meter
+from rondel.execution.meter import SIMULATOR, STEPS, TRANSPORT, XLA, Meter
 from rondel.execution.parts import copied, joined, stack
 from rondel.types import Step, Tree
 
 _AROUND = (slice(None, -1), slice(1, None))  # of T + 1 steps: before and after each action
+
+
+class Marks(NamedTuple):
+    """What is called when a policy has acted, and when its environments were asked for a step."""
+
+    acted: Callable[[], None]
+    asked: Callable[[], None]
 
 
 class Driven(NamedTuple):
@@ -48,16 +56,30 @@ class Driven(NamedTuple):
         for group in phase:
             begin = group.first_lane - base
             self.links[group.env].step(group.first_lane, action[begin : begin + group.lanes])
-        self.meter.mark("env", SIMULATOR if self.here else TRANSPORT)
 
-    def take(self, phase: tuple[Group, ...]) -> Step:
-        """The answer to what was asked last of a phase."""
+    def take(self, phase: tuple[Group, ...], nbytes: int = 0) -> Step:
+        """The answer to what was asked last of a phase, with so much to see.
+
+        In the same thread it costs too little to look at the clock: it is the policy's then.
+        """
         steps = [self.links[group.env].take(group.first_lane) for group in phase]
-        self.meter.mark("env", PYTHON if self.here else STEPS)
+        if self.here:
+            return copied(steps[0]) if len(steps) == 1 else joined(steps)
+        self.meter.mark("env", STEPS)
         step = copied(steps[0]) if len(steps) == 1 else joined(steps)
-        if not self.here:
-            self.meter.mark("env", TRANSPORT, sum(x.nbytes for x in jax.tree.leaves(step.obs)))
+        self.meter.mark("env", TRANSPORT, nbytes)
         return step
+
+    def marks(self, t: int) -> Marks:
+        """What marks the work of the t-th step; where it is all in this thread, of all after it."""
+        kind = SIMULATOR if self.here else TRANSPORT
+        if t == 0:  # the first of all compiles
+            return Marks(
+                partial(self.meter.ran, "policy", "act"), partial(self.meter.mark, "env", kind)
+            )
+        if self.here:
+            return Marks(*[self.meter.beats(("policy", XLA), ("env", kind))] * 2)
+        return Marks(partial(self.meter.mark, "policy", XLA), partial(self.meter.mark, "env", kind))
 
     def states(self) -> Tree:
         """The states of environments elsewhere, lane by lane."""
@@ -99,9 +121,10 @@ class Half:
             tree if whole else jax.tree.map(lambda x: x[here], tree) for tree in begun
         )
         self.steps: list[Step] = [step]
+        self._bytes = sum(x.nbytes for x in jax.tree.leaves(step.obs))
         self._acts: list[Tree] = []  # (action, extras, carry before acting) after each step
 
-    def act(self, weights: Tree, t: int) -> None:
+    def act(self, weights: Tree, t: int, marks: Marks) -> None:
         """Take the answer to the last action, if there was one, and ask for a step by the next."""
         self._see()
         step = self.steps[-1]
@@ -109,16 +132,16 @@ class Half:
             weights, self.carry, step.obs, step.first, self._keys, t, self._lane, self._own
         )
         chosen = np.asarray(action)
-        meter = self._driven.meter
-        meter.mark("policy", XLA) if t else meter.ran("policy", "act")
+        marks.acted()
         self._driven.ask(self._phase, chosen)
+        marks.asked()
         self._acts.append((action, extras, carry))
         self.carry = after
 
     def _see(self) -> None:
         """Take the answer to what was asked for."""
         if len(self._acts) == len(self.steps):
-            self.steps.append(self._driven.take(self._phase))
+            self.steps.append(self._driven.take(self._phase, self._bytes))
 
     def finish(self) -> tuple[Row, experience.Outcome]:
         """The round's rows and outcome [T, b]."""

@@ -34,6 +34,7 @@ from rondel.types import Env, Tree
 
 # How many results a request has, where it is more than one: each can go another way.
 RESULTS = {"produce": 3, "gradient": 2, "keep": 2}
+_LEARNER = {"memory", "gradient", "update"}  # who holds these learns in one program
 
 
 class Fragment(Metered):
@@ -46,6 +47,7 @@ class Fragment(Metered):
         self.labels = bool(task.algorithm.label) and plan.piece_of("label") == plan.pieces[piece]
         self.seed = np.uint32(task.seed)
         self.part = (copy, self.copies)
+        self._learns = self.copies == 1 and _LEARNER.issubset(self.stages)
         self.learner: Tree = ()
         self.memory: Tree = ()
         self.env: Tree = ()
@@ -153,8 +155,10 @@ class Fragment(Metered):
         begun = (self.lanes.carry, own, self.step)
         halves = [Half(driven, phase, self._act, self.lane, keys, begun) for phase in self.phases]
         for t in range(self.task.algorithm.rollout):
+            if t < 2:
+                marks = driven.marks(t)
             for half in halves:
-                half.act(weights, t)
+                half.act(weights, t, marks)
         rows, outcome = joined([half.finish() for half in halves], axis=1)
         self._refuse_non_finite(rows)
         step = joined([half.steps[-1] for half in halves])
@@ -178,7 +182,13 @@ class Fragment(Metered):
     def add(self, round: int, share: Share = WHOLE, *items: Tree) -> None:
         """Put a round's items into memory: those handed over, or those that were made here."""
         mine = taken(share, items) if items else self._made.popleft()
-        self.memory = ready(self._add(self.seed, self.memory, mine, round))
+        self.memory = self._add(self.seed, self.memory, mine, round)
+        self._wait_for(self.memory)
+
+    def _wait_for(self, state: Tree) -> None:
+        """Until it is there, but not where `learn` comes next, which needs it and is waited for."""
+        if not self._learns:
+            ready(state)
 
     def draw(self, round: int, j: int) -> Tree:
         """The j-th batch of the round; its ticket stays here."""
@@ -220,7 +230,8 @@ class Fragment(Metered):
 
     def absorb(self, *summaries: Tree) -> None:
         """What the round's lanes report to the learner."""
-        self.learner = ready(self._absorb(self.learner, joined(summaries)))
+        self.learner = self._absorb(self.learner, joined(summaries))
+        self._wait_for(self.learner)
         if self.labels:
             self.know(self.learning())
 
@@ -242,8 +253,8 @@ class Fragment(Metered):
 
     def learn(self, round: int) -> dict[str, Any]:
         """All draws of a round in one program."""
-        self.learner, self.memory, metrics = ready(
-            self._learn(self.seed, self.learner, self.memory, round)
+        self.learner, self.memory, metrics = self._learn(
+            self.seed, self.learner, self.memory, round
         )
         return metrics
 

@@ -15,7 +15,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import cycle
 from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
 
 SIMULATOR, PYTHON, XLA, TRANSPORT = "simulator", "python", "xla", "transport"
 STARTING = "starting"  # what is done but once, most of it compiling
@@ -38,6 +41,7 @@ _OTHER = "keeping"  # snapshots and the like
 _EVENTS = 4_000  # the newest are kept
 _EVERY = 1.0  # seconds between two things that a meter says in passing
 _SUMMED = 0.1  # seconds between two times that marks are summed
+_BEATS = "beats"  # in place of a kind: marks of a loop
 
 
 class Spent(NamedTuple):
@@ -98,6 +102,7 @@ class Meter:
     A mark is only written down: between other work all that it touches has left the caches, and
     what is summed later, many marks at once, costs a fraction. It is written as plain values into
     one list: of a tuple each, the collector of garbage would look through all that there is sooner.
+    A loop that does the same few things in turn writes down no more than when each ended (`beats`).
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -106,6 +111,7 @@ class Meter:
         self._log: _Log = []
         self._sums: _Sums = ({}, self._began, self._log)
         self._older: deque[tuple[float, _Log]] = deque()  # marks that are summed, for events
+        self._kept = 0  # how many those are
         self._sum_at = self._began + _SUMMED
         self.copy = ""  # whose turn it is, where copies share a thread
         self._known: set[tuple[str, str]] = set()  # programs that have run, by copy
@@ -126,6 +132,20 @@ class Meter:
             self._known.add((self.copy, program))
             self.mark(stage, STARTING)
 
+    def beats(self, *names: tuple[str, str]) -> Callable[[], None]:
+        """For a loop that does these, by stage and kind, in turn: call it when each is done.
+
+        Until the loop is over nothing else is marked.
+        """
+        ends: list[float] = []
+        self._log += (names, _BEATS, ends, self._last)
+        append, clock = ends.append, self._clock
+
+        def beat() -> None:
+            append(clock())
+
+        return beat
+
     def told(self) -> Told:
         """All of it so far."""
         self._sum_up()
@@ -133,22 +153,29 @@ class Meter:
         events = [
             Event(stage, kind, began + ahead, ended + ahead)
             for start, log in self._older
-            for began, (stage, kind, _, ended) in zip(
-                [start, *log[3::4]], _marks(log), strict=False
-            )
+            for stage, kind, began, ended in _events(start, log)
         ][-_EVENTS:]
-        seconds, computed = self._last - self._began, time.thread_time()
+        seconds, computed = self._newest()[1] - self._began, time.thread_time()
         return Told(self._who, seconds, self._spent(), events, time.time(), computed)
 
     def glance(self) -> Glance:
         """The same without events, also for another thread."""
-        return Glance(self._who, self._last - self._began, tuple(self._spent()), resident())
+        seconds = self._newest()[1] - self._began
+        return Glance(self._who, seconds, tuple(self._spent()), resident())
 
     def newest(self) -> tuple[str, float, float]:
         """What was marked last, when, and how many seconds ago, for another thread."""
+        stage, ended = self._newest()
+        return stage, ended, self._clock() - ended
+
+    def _newest(self) -> tuple[str, float]:
         log = self._log or (self._older[-1][1] if self._older else [])
-        stage = log[-4] if log else ""
-        return stage, self._last, self._clock() - self._last
+        if not log:
+            return "", self._last
+        stage, kind, ends, last = log[-4:]
+        if kind != _BEATS:
+            return stage, last
+        return (stage[(len(ends) - 1) % len(stage)][0], ends[-1]) if ends else ("", last)
 
     def is_due(self) -> bool:
         """Should it say something in passing again? At most once a second."""
@@ -160,10 +187,14 @@ class Meter:
     def _sum_up(self) -> None:
         """Nothing that another thread may be reading is changed: there are new sums."""
         _, began, log = self._sums
+        if not log:
+            return
+        self._last = self._newest()[1]
         self._older.append((began, log))
-        kept = sum(len(log) for _, log in self._older)
-        while kept - len(self._older[0][1]) >= 4 * _EVENTS:
-            kept -= len(self._older.popleft()[1])
+        self._kept += _count(log)
+        while self._kept - (oldest := _count(self._older[0][1])) >= _EVENTS:
+            self._older.popleft()
+            self._kept -= oldest
         sums, self._log = _added(*self._sums), []
         self._sums, self._sum_at = (sums, self._last, self._log), self._last + _SUMMED
 
@@ -179,23 +210,50 @@ class Meter:
         return f"{os.getpid()}-{id(self)}"
 
 
-_Log: TypeAlias = list[Any]  # of each mark stage, kind, bytes and when it ended
+# of each mark stage, kind, bytes and when it ended; of a loop's the stages and kinds in turn,
+# _BEATS, when each of them ended, and when it began
+_Log: TypeAlias = list[Any]
 _Spent: TypeAlias = dict[tuple[str, str], tuple[float, int, int]]
 _Sums: TypeAlias = tuple[_Spent, float, _Log]  # until when, and what was marked since
 
 
-def _marks(log: _Log) -> Iterable[tuple[str, str, int, float]]:
+def _marks(log: _Log) -> Iterable[tuple[Any, str, Any, float]]:
     values = iter(log)
     return zip(values, values, values, values, strict=True)
+
+
+def _count(log: _Log) -> int:
+    loops = (len(ends) - 1 for ends in log[2::4] if isinstance(ends, list))
+    return len(log) // 4 + sum(loops)
+
+
+def _events(began: float, log: _Log) -> Iterable[tuple[str, str, float, float]]:
+    for what, kind, moved, ended in _marks(log):
+        beaten = kind == _BEATS
+        each = zip(cycle(what), moved, strict=False) if beaten else [((what, kind), ended)]
+        for (stage, one), end in each:
+            yield stage, one, began, end
+            began = end
 
 
 def _added(spent: _Spent, began: float, log: _Log) -> _Spent:
     """What was spent, with what was marked since."""
     sums = spent.copy()
-    for stage, kind, nbytes, ended in _marks(log):
-        seconds, times, moved = sums.get((stage, kind), (0.0, 0, 0))
-        sums[stage, kind] = (seconds + (ended - began), times + 1, moved + nbytes)
-        began = ended
+
+    def add(name: tuple[str, str], seconds: float, times: int, moved: int) -> None:
+        before = sums.get(name, (0.0, 0, 0))
+        sums[name] = (before[0] + seconds, before[1] + times, before[2] + moved)
+
+    for what, kind, moved, ended in _marks(log):
+        if kind != _BEATS:
+            add((what, kind), ended - began, 1, moved)
+            began = ended
+        elif ends := moved.copy():  # another thread may be adding to them
+            starts = [began, *ends[:-1]]
+            for i, name in enumerate(what):
+                mine = ends[i :: len(what)]
+                add(name, sum(mine) - sum(starts[i :: len(what)]), len(mine), 0)
+            began = ends[-1]
     return sums
 
 
@@ -249,12 +307,24 @@ def ready(tree: Any) -> Any:
 
     All that a program gives is there at once, so one of its arrays tells.
     """
-    if jax := sys.modules.get("jax"):
-        for leaf in jax.tree.leaves(tree):
-            if isinstance(leaf, jax.Array):
-                leaf.block_until_ready()
-                break
+    if (one := _array_in(tree)) is not None:
+        one.block_until_ready()
     return tree
+
+
+def _array_in(tree: Any) -> Any:
+    """An array of JAX, the first that there is. To look at all of a learner would take longer."""
+    if tree is None or isinstance(tree, np.ndarray):
+        return None
+    if hasattr(tree, "block_until_ready"):
+        return tree
+    if isinstance(tree, dict):
+        tree = tree.values()
+    elif not isinstance(tree, tuple | list):
+        jax = sys.modules.get("jax")
+        leaves = jax.tree.leaves(tree) if jax else ()
+        return next((leaf for leaf in leaves if hasattr(leaf, "block_until_ready")), None)
+    return next((one for part in tree if (one := _array_in(part)) is not None), None)
 
 
 def waited(fragment: Any, request: str) -> str:

@@ -4,8 +4,8 @@ On accelerators their states are stacked, [N, ...], and a round is the round of 
 `vmap`. The program comes back when the first of those that go on is at its end; a ring that has
 ended keeps what it was then, and its place in the program runs idle.
 
-On CPUs each ring is apart, and the program of a single ring runs for each of them, on as many cores
-as there are: to stack them takes longer there, and rounds otherwise than a ring alone.
+On CPUs each ring is apart, and the program of a single ring runs for each of them, on as many
+threads as XLA has: to stack them takes longer there, and rounds otherwise than a ring alone.
 """
 
 from __future__ import annotations

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 import signal
-from contextlib import closing
+import sys
+from contextlib import closing, nullcontext
 from typing import Any, NoReturn
 
+import jax
 import pytest
 
 from execution.backends import same, tiny
@@ -71,6 +73,24 @@ def test_environments_alone_import_no_jax() -> None:
     """The tiny environment observes whether it is there, and the learner's state is the mean."""
     assert tiny.run(Processes(), "env*2 | policy | learner", tiny.task()) == 0.0
     assert tiny.run(Inline(), "env*2 | policy | learner", tiny.task()) == 1.0
+
+
+def refuse_other_threads(steps: int) -> None:
+    if sys.modules["jax"].config.values[_ASYNC]:
+        raise ValueError("a call is not made in the thread of its caller")
+
+
+_ASYNC = "jax_cpu_enable_async_dispatch"
+
+
+@pytest.mark.parametrize("handed_over", [False, True])
+def test_programs_are_called_as_the_driver_calls_them(
+    handed_over: bool, request: pytest.FixtureRequest
+) -> None:
+    request.addfinalizer(lambda before=jax.config.values[_ASYNC]: jax.config.update(_ASYNC, before))
+    jax.config.update(_ASYNC, handed_over)
+    with pytest.raises(ValueError, match="is not made") if handed_over else nullcontext():
+        tiny.run(Processes(), "actor*2 | learner", tiny.task(refuse_other_threads))
 
 
 def test_memory_does_not_grow() -> None:

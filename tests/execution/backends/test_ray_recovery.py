@@ -6,10 +6,9 @@ import importlib
 import os
 import pickle
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import closing, nullcontext
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,19 +18,15 @@ import numpy as np
 import pytest
 
 from execution.backends import same, tiny
-from execution.backends.remains import eventually, runs
-from execution.backends.test_ray import marked
-from execution.backends.test_recovery import PLANS, Once, crash_always, hang, stop
+from execution.backends.test_recovery import PLANS, Once, crash_always, hang, kill, stop
 from execution.test_equality import assert_equal, run, task
 from rondel.execution.backend import Late, Lost
 from rondel.execution.backends.actor import Arrived
-from rondel.execution.backends.journal import Asked, Journal
-from rondel.execution.backends.ledger import Call, Promise
 from rondel.execution.blackbox import Remains
 from rondel.execution.loop import Limits, rounds
 from rondel.execution.ring import Ring
-from rondel.execution.supervise import MOST_BYTES
 from rondel.plan import parse
+from rondel.types import HostWorld
 
 ray = pytest.importorskip("ray")
 backend = importlib.import_module("rondel.execution.backends.ray")
@@ -168,11 +163,39 @@ def test_without_restarts_a_death_ends_the_run(cluster: Any) -> None:
 # environments that do something in their steps, in the least task there is
 
 
-@pytest.mark.parametrize("plan", [PLANS[0], pytest.param(PLANS[1], marks=pytest.mark.long)])
-def test_an_environment_that_always_fails_at_one_action(plan: str) -> None:
-    said = r"\(process \d+ on .*\) crashed in step\(\[0.*\]\), for the third time in a row"
+def exit_always(steps: int) -> None:
+    if steps == 1:
+        os._exit(3)
+
+
+@pytest.mark.parametrize(
+    ("plan", "do", "how"),
+    [
+        (PLANS[0], crash_always, "crashed"),
+        (PLANS[0], exit_always, "exited with 3"),
+        pytest.param(PLANS[1], crash_always, "crashed", marks=pytest.mark.long),
+        pytest.param(PLANS[1], exit_always, "exited with 3", marks=pytest.mark.long),
+    ],
+)
+def test_an_environment_that_always_fails_at_one_action(plan: str, do: Any, how: str) -> None:
+    said = rf"\(process \d+ on .*\) {how} in step\(\[0.*\]\), for the third time in a row"
     with pytest.raises(Lost, match=said):
-        tiny.run(backend.Ray(restarts=20), plan, tiny.task(crash_always))
+        tiny.run(backend.Ray(restarts=20), plan, tiny.task(do))
+
+
+def kill_four_times(mark: Path, steps: int) -> None:
+    done = len(list(mark.parent.glob(f"{mark.name}*")))
+    if steps == 1 and done < 4:
+        mark.with_name(f"{mark.name}{done}").touch()
+        kill()
+
+
+@pytest.mark.long
+def test_one_that_is_killed_at_one_action_is_no_environment_that_fails(tmp_path: Path) -> None:
+    """Four times in a row; three would be enough for an end by itself."""
+    runner = backend.Ray(restarts=20)
+    tiny.run(runner, PLANS[0], tiny.task(partial(kill_four_times, tmp_path / "done")))
+    assert runner._restarted == 4
 
 
 @pytest.mark.long
@@ -186,41 +209,27 @@ def test_an_environment_that_fails_once(plan: str, do: Any, tmp_path: Path) -> N
     assert runner._restarted == 1
 
 
+def make_or(do: Any, mark: Path | None, lanes: int, first_lane: int) -> Any:
+    """Environments; where they are first made, or with no mark to be left always, it is done."""
+    if first_lane == 0 and not (mark and mark.exists()):
+        if mark:
+            mark.touch()
+        do()
+    return tiny.Lanes(tiny.nothing, lanes, first_lane)
+
+
+def test_a_copy_that_is_killed_while_it_starts(tmp_path: Path) -> None:
+    runner, mark = backend.Ray(restarts=20), tmp_path / "done"
+    world = HostWorld(tiny.SPEC, partial(make_or, kill, mark))
+    tiny.run(runner, "actor*2 | learner", tiny.task()._replace(env=world))
+    assert mark.exists()
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("too", [False, True])
-def test_the_head_is_lost(too: bool, tmp_path: Path) -> None:
-    """Ray itself would end the program after a minute, in words of its own. An actor dies `too`."""
-    environ = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
-    environ |= {"RONDEL_MARK": str(tmp_path), "COLUMNS": "400"}
-    asked = "train ppo CartPole-v1 --steps 1000000000 --on ray --out run --plan".split()
-    with (tmp_path / "errors").open("w") as errors:  # no pipe: Ray's own processes hold it too
-        program = subprocess.Popen(
-            [sys.executable, "-m", "rondel", *asked, "actor*2 | learner"],
-            cwd=tmp_path,
-            env=environ,
-            stdout=errors,
-            stderr=errors,
-        )
-    try:
-        metrics = tmp_path / "run" / "metrics.jsonl"
-        assert eventually(lambda: metrics.exists() and metrics.stat().st_size > 0, 120)
-        there = {pid: Path(f"/proc/{pid}/cmdline").read_text() for pid in marked(tmp_path)}
-        heads = [pid for pid, command in there.items() if "gcs_server" in command.split("\0")[0]]
-        actors = [pid for pid, command in there.items() if command.startswith("ray::Worker")]
-        assert (len(heads), len(actors)) == (1, 3)
-        for pid in heads + actors[: int(too)]:
-            os.kill(pid, signal.SIGKILL)
-        program.wait(timeout=90)
-    finally:
-        program.kill()
-        program.wait()
-    said = (tmp_path / "errors").read_text()
-    assert program.returncode == 2, said
-    assert "is gone, and with it the cluster" in said
-    assert "`rondel resume FOLDER` goes on from the last checkpoint" in said
-    assert "Traceback" not in said
-    assert not any(map(runs, actors))
-    assert eventually(lambda: not any(map(runs, there)), 90)  # Ray's own look for the head so long
+def test_a_copy_that_never_starts_is_soon_given_up() -> None:
+    world = HostWorld(tiny.SPEC, partial(make_or, kill, None))
+    with pytest.raises(Lost, match=r"^actor 1 of 2 died.*, and was started again 2 times without"):
+        tiny.run(backend.Ray(restarts=20), "actor*2 | learner", tiny.task()._replace(env=world))
 
 
 def test_a_crash_is_told_from_a_start_that_failed_after_it(monkeypatch: Any) -> None:
@@ -239,7 +248,7 @@ def test_a_crash_is_told_from_a_start_that_failed_after_it(monkeypatch: Any) -> 
                 be_in_another()
                 raise Lost("actor 1 of 2 died: it was killed.")
             assert copy.last == "a"
-            copy.arrive(Arrived(2, "", "", Remains("step(3)", crashed=True)))
+            copy.arrive(Arrived(2, "", "", Remains("step(3)", ended="crashed")))
 
     monkeypatch.setattr(ray, "kill", lambda actor: None)
     monkeypatch.setattr(ray, "nodes", lambda: [])
@@ -254,8 +263,24 @@ def test_a_crash_is_told_from_a_start_that_failed_after_it(monkeypatch: Any) -> 
     assert (start.how, start.killed, start.action) == ("died: it was killed", True, "")
 
 
+def test_without_restarts_who_is_late_to_start_is_not_said_to_have_died(monkeypatch: Any) -> None:
+    recovery = importlib.import_module("rondel.execution.backends.ray.recovery")
+    said = "Nothing was heard for 1 s. Late: actor 2 of 2 with `make`."
+
+    class Starting(recovery.Recovery):  # type: ignore[misc]
+        def _start(self, copies: Any) -> None:
+            raise Late(said)
+
+    monkeypatch.setattr(ray, "nodes", lambda: [])
+    copies = [backend.RayCopy(None, (0, i), f"actor {i + 1} of 2") for i in range(2)]
+    runner = Starting(1.0, 0)
+    runner._plan, runner._copies = parse("actor*2 | learner"), copies
+    with pytest.raises(Late, match=f"^{said}$"):
+        runner._start_until_all_are_there(copies)
+
+
 def test_what_is_slow_to_come_is_not_lost(monkeypatch: Any) -> None:
-    faults = importlib.import_module("rondel.execution.backends.ray.faults")
+    losses = importlib.import_module("rondel.execution.backends.ray.losses")
 
     def wait(refs: Any, **_: Any) -> Any:
         return [ref for ref in refs if ref != "slow"], ["slow"]
@@ -269,121 +294,7 @@ def test_what_is_slow_to_come_is_not_lost(monkeypatch: Any) -> None:
 
     monkeypatch.setattr(ray, "wait", wait)
     monkeypatch.setattr(ray, "get", get)
-    assert faults.lost_of(["there", "slow", "lost", "sent away", "lost"], 1.0) == {"lost"}
-
-
-@pytest.mark.parametrize(
-    ("address", "reached"),
-    [("10.0.0.1:6379", True), ("[fd00::1]:6379", True), ("10.9.9.9:6379", False)],
-)
-def test_only_a_head_that_was_reached_can_be_missed(
-    address: str, reached: bool, monkeypatch: Any
-) -> None:
-    module = importlib.import_module("rondel.execution.backends.ray.head")
-    there = [("10.0.0.1", 6379), ("fd00::1", 6379)]
-
-    def connect(at: Any, timeout: float) -> Any:
-        if at not in there:
-            raise OSError
-        return SimpleNamespace(close=lambda: None)
-
-    monkeypatch.setattr(module.socket, "create_connection", connect)
-    monkeypatch.setattr(module, "_PATIENCE", -1.0)
-    context = SimpleNamespace(gcs_address=address)
-    monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
-    head = module.Head()
-    head.require()
-    assert not head.gone
-    there.clear()
-    with pytest.raises(Lost, match="is gone") if reached else nullcontext():
-        head.require()
-    assert head.gone == reached
-
-
-class Keeping:
-    """A copy that has answered two calls: it has made something, and given its state."""
-
-    def __init__(self) -> None:
-        self.arrival, self.keeping, self.open = None, 0.0, ()
-        self.journal = Journal(is_kept=True, reads=True)
-        self.made = self._promise("made")
-        self.journal.note(Asked("produce", (), [self.made]))
-
-    def _promise(self, ref: str) -> Any:
-        promise = Promise()
-        promise.ref, promise.call = ref, Call(self, Asked("", (), None), 0, 0)
-        promise.call.end()
-        return promise
-
-    def call(self, request: str, *args: Any) -> Any:
-        self.journal.note(Asked(request, args, []))
-        return self._promise("flag"), self._promise("state")
-
-
-@pytest.fixture
-def keeping(monkeypatch: Any) -> Any:
-    """A backend whose one copy's state has come -> it, with how long that was waited for."""
-    runner, waited = backend.Ray(deadline=60.0, restarts=1), []
-
-    def wait(refs: Any, timeout: float, **_: Any) -> Any:
-        waited.append(timeout)
-        return refs, []
-
-    monkeypatch.setattr(backend.ray, "wait", wait)
-    monkeypatch.setattr(backend.ray, "get", lambda refs, timeout: [True] * len(refs))
-    monkeypatch.setattr(backend, "bring_here", lambda promises, patience: None)
-    runner._copies = [Keeping()]
-    runner._keeper.abandon()  # so that it is time to
-    return runner, waited
-
-
-def test_what_is_lost_before_it_was_brought_here_can_still_be_made_again(
-    keeping: Any, monkeypatch: Any
-) -> None:
-    runner, _ = keeping
-    (copy,) = runner._copies
-
-    def lose(promises: Any, patience: float) -> None:
-        if copy.made in promises:
-            raise ray.exceptions.ObjectLostError("", "", "")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(backend, "bring_here", lose)
-        runner.settled()
-    assert [asked.request for asked in copy.journal.answered] == ["produce"]
-    assert copy.journal.base is None
-    runner.settled()
-    assert (copy.journal.answered, copy.journal.base.ref) == ([], "state")
-
-
-@pytest.mark.parametrize(("nbytes", "patience"), [(0, 0.0), (2 * MOST_BYTES, 60.0)])
-def test_states_are_waited_for_if_too_much_is_kept(
-    nbytes: int, patience: float, keeping: Any
-) -> None:
-    runner, waited = keeping
-    runner._keeper.count(nbytes)
-    runner.settled()
-    assert waited == [patience]
-
-
-def test_states_that_do_not_come_are_not_waited_for_forever(keeping: Any, monkeypatch: Any) -> None:
-    runner, _ = keeping
-    monkeypatch.setattr(backend.ray, "wait", lambda refs, **_: ([], refs))
-    runner.settled()  # later will do
-    with pytest.raises(Late, match="did not come to the driver within 60 s"):
-        runner.settled(now=True)
-
-
-def test_a_client_brings_all_that_is_needed(monkeypatch: Any) -> None:
-    """At ray://… it can't ask where something is: that is known inside of the cluster only."""
-    faults = importlib.import_module("rondel.execution.backends.ray.faults")
-    monkeypatch.setattr(faults.is_client.__globals__["client"].ray, "is_connected", lambda: True)
-    monkeypatch.setattr(ray, "get", lambda ref, timeout: f"value of {ref}")
-    monkeypatch.setattr(ray, "put", lambda value: f"held: {value}")
-    promise = Promise()
-    promise.ref = "made"
-    faults.bring_here([promise], 1.0)
-    assert promise.ref == "held: value of made"
+    assert losses.lost_of(["there", "slow", "lost", "sent away", "lost"], 1.0) == {"lost"}
 
 
 def test_calls_are_asked_again_from_the_first_that_did_not_come(monkeypatch: Any) -> None:

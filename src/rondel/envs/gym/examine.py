@@ -11,6 +11,7 @@ from gymnasium import spaces as gym_spaces
 
 from rondel.envs.errors import EnvError
 from rondel.envs.gym.spaces import action_spec, flat_mask, translator
+from rondel.envs.lastwords import trying
 from rondel.envs.trial import mask_of, outside, random_action
 from rondel.errors import RondelError
 from rondel.spaces import MASK
@@ -30,9 +31,10 @@ def examine(env: Any, name: str, steps: int = 16) -> None:
 
 def reset(env: Any, name: str, **seed: int) -> tuple[Any, dict[str, Any]]:
     """What `env.reset(seed=seed)` returns, (observation, info), looked at."""
+    trying(name, "reset()")
     try:
         result = env.reset(**seed)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if isinstance(error, TypeError) and "seed" in str(error):
             raise RondelError(
                 f"{name} takes no seed: define reset(self, *, seed=None, options=None), with "
@@ -50,9 +52,10 @@ def reset(env: Any, name: str, **seed: int) -> tuple[Any, dict[str, Any]]:
 
 def step(env: Any, name: str, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
     """What `env.step(action)` returns, looked at."""
+    trying(name, f"step({action!r})")
     try:
         result = env.step(action)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise EnvError(
             f"{name} raised {type(error).__name__} in step({action!r}): {error}"
         ) from error

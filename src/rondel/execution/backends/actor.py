@@ -20,7 +20,7 @@ from rondel.execution.layout import Share
 from rondel.execution.meter import TRANSPORT, Glance, ready, waited
 
 # What a process sets before JAX starts, and what a run's last bits depend on.
-_SETTINGS = re.compile(r"(JAX|XLA)_\w+|NPROC|XDG_CACHE_HOME")
+_SETTINGS = re.compile(r"(JAX|XLA)_\w+|(PJRT_)?NPROC|XDG_CACHE_HOME")
 _OWN = ("make", "listen", "connect")  # requests to the worker itself, not to its fragment
 
 

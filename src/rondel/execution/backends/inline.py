@@ -22,6 +22,7 @@ class InlineCopy:
     def __init__(self, name: str, fragment: Any, meter: Meter) -> None:
         self.name, self.fragment = name, fragment
         self.meter = fragment.meter = meter  # one for all: they take turns
+        self._learning = False  # was it asked to, and nothing since?
 
     @property
     def seen(self) -> Seen:
@@ -32,8 +33,13 @@ class InlineCopy:
         asks, self.meter.copy = self.meter.copy, self.name
         self.meter.ran(before, f"before {request}", PYTHON)
         try:
-            result = ready(getattr(self.fragment, request)(*args))
-            self.meter.ran(stage_of(self.fragment, request), request, self.fragment.kind)
+            result = getattr(self.fragment, request)(*args)
+            # after `learn` new weights are asked for: it is they that are waited for
+            stage = "learner" if self._learning else stage_of(self.fragment, request)
+            self._learning = request == "learn"
+            if not self._learning:
+                ready(result)
+            self.meter.ran(stage, request, self.fragment.kind)
             return result
         except Exception as error:
             if self.name != "all":

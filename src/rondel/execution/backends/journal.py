@@ -145,10 +145,13 @@ def pause_or_raise(
 
 
 def stop_if_hopeless(
-    name: str, deaths: list[Death], at: int, action: str, crashed: bool, restarts: int
+    name: str, deaths: list[Death], at: int, action: str, ended: str, restarts: int
 ) -> None:
-    """Raise `Lost` if the death with this number, of which more is known now, was one too many."""
-    how = "crashed" if crashed else deaths[at].how
+    """Raise `Lost` if the death with this number, of which more is known now, was one too many.
+
+    `ended` is how it ended by itself, if it did.
+    """
+    how = ended or deaths[at].how
     deaths[at] = deaths[at]._replace(how=how, killed=False, action=action)
     match decide(deaths[: at + 1], restarts):
         case Stop(reason):

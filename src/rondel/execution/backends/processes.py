@@ -41,6 +41,7 @@ _MOST = 240  # copies: every process holds every arena
 _GRACE = 5.0  # seconds that copies have to end by themselves
 _ELSEWHERE = 10.0  # seconds between two looks that are too many to judge by
 _SETTINGS = (
+    "jax_cpu_enable_async_dispatch",
     "jax_compilation_cache_dir",
     "jax_persistent_cache_min_compile_time_secs",
     "jax_persistent_cache_min_entry_size_bytes",
@@ -391,7 +392,8 @@ def _pickle(x: Any) -> bytes:
 
 
 def _settings() -> dict[str, Any]:
-    values = {name: getattr(jax.config, name, None) for name in _SETTINGS}
+    held = jax.config.values  # also those that are no attributes
+    values = {name: getattr(jax.config, name, held.get(name)) for name in _SETTINGS}
     return {name: value for name, value in values.items() if value is not None}
 
 

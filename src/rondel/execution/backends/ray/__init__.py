@@ -36,9 +36,11 @@ except ImportError as absent:
     ) from absent
 
 from rondel.execution.backends.ray.copy import RayCopy
-from rondel.execution.backends.ray.faults import bring_here, fault_in, fault_of, outcome_of
+from rondel.execution.backends.ray.faults import fault_in, fault_of, outcome_of
 from rondel.execution.backends.ray.head import Head
 from rondel.execution.backends.ray.joining import is_client, join, start_here
+from rondel.execution.backends.ray.losses import bring_here
+from rondel.execution.backends.ray.node import Node
 from rondel.execution.backends.ray.ranges import Ranges
 from rondel.execution.backends.ray.rooms import Rooms
 
@@ -76,10 +78,10 @@ class Ray(Ranges):
         try:
             least = [piece[: plan.pieces[i].least] for i, piece in enumerate(bundles)]
             self._join_cluster(sum(map(len, least)))
-            self._head = None if is_client() else Head()  # a client can't reach it
+            self._needed = () if is_client() else (Head(), Node())  # a client can't reach them
             self._reserve(plan, bundles, least)
             pieces = self._make_copies(plan, bundles, recipes)
-            self._start(self._copies)
+            self._start_until_all_are_there(self._copies)
         except BaseException:
             self.close()
             raise
@@ -259,8 +261,11 @@ class Ray(Ranges):
 
     def _fetch(self, promises: list[Promise]) -> list[Any]:
         """What copies that were just started answer; nothing is mended here."""
+        end = time.monotonic() + self._deadline
+        self._await([promise.call.done for promise in promises], end)
         try:
-            values = ray.get([promise.ref for promise in promises], timeout=self._deadline)
+            left = max(0.0, end - time.monotonic())
+            values = ray.get([promise.ref for promise in promises], timeout=left)
         except GetTimeoutError:
             problem: BaseException = Late(self._who_is_late())
         except RayError as error:
@@ -271,6 +276,14 @@ class Ray(Ranges):
             return values
         raise problem  # here, so that Ray's own error is not shown as its context
 
+    def _await(self, dones: list[Any], end: float) -> None:
+        """Wait until calls are over, or one has failed, or it is too late."""
+        while dones and (left := end - time.monotonic()) > 0:
+            over, dones = ray.wait(dones, timeout=min(1.0, left), fetch_local=False)
+            if any(isinstance(outcome_of(done), RayError) for done in over):
+                return
+            self._look()
+
     def _not_come(self) -> Late:
         return Late(
             f"What was made did not come to the driver within {self._deadline:g} s: the network is "
@@ -279,8 +292,7 @@ class Ray(Ranges):
 
     def settled(self, now: bool = False) -> None:
         """The ring is between two rounds: keep what copies are, if it is time to."""
-        if self._head is not None:
-            self._head.look()
+        self._look()
         if self._restarts == 0:
             return
         urgent = self._keeper.ask_if_due([c for c in self._copies if c.arrival is None], now)
@@ -316,16 +328,19 @@ class Ray(Ranges):
         group, self._group = self._group, None
         rooms, self._rooms, self._slots = self._rooms, None, []
         ours, self._ours = self._ours, False
-        head, self._head = self._head, None
+        gone = {type(part) for part in self._needed if part.gone}
+        self._needed = ()
         if not ray.is_initialized():
             return
+        if Node in gone:  # its actors went with it, and those elsewhere because of it
+            copies, group, rooms = [], None, None
         closed: list[Any] = []
         try:
             if copies:
                 closing = [copy.actor.close.remote() for copy in copies]
                 closed, _ = ray.wait(closing, num_returns=len(closing), timeout=_GRACE)
         finally:
-            if head is not None and head.gone:  # who else would end them is not there
+            if Head in gone:  # who else would end them is not there
                 for copy in copies:
                     copy.actor.end.remote()
             else:

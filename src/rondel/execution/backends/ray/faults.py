@@ -4,19 +4,15 @@
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import ray
-from ray.exceptions import ActorDiedError, GetTimeoutError, RayError, RayTaskError
-from ray.experimental import get_local_object_locations
+from ray.exceptions import ActorDiedError, RayError, RayTaskError
 
 from rondel.execution.backend import Lost
 from rondel.execution.backends.actor import OutOfTurn
 from rondel.execution.backends.failure import Elsewhere
-from rondel.execution.backends.ledger import Promise
-from rondel.execution.backends.ray.joining import is_client
 
 
 class Died(Lost):
@@ -67,47 +63,6 @@ def outcome_of(ref: Any) -> Any:
         return ray.get(ref)
     except RayError as error:
         return error
-
-
-def lost_of(refs: Sequence[Any], patience: float) -> set[Any]:
-    """Which of these are nowhere to be had, as far as that is known within so many seconds.
-
-    What is only on its way by then is not lost.
-    """
-    if not refs:
-        return set()
-    once = list(dict.fromkeys(refs))
-    known, _ = ray.wait(once, num_returns=len(once), timeout=patience, fetch_local=True)
-    lost = set()
-    for ref in known:
-        try:
-            ray.get(ref, timeout=patience)
-        except GetTimeoutError:  # it had to make room again
-            continue
-        except RayError:
-            lost.add(ref)
-    return lost
-
-
-def bring_here(promises: Iterable[Promise], patience: float) -> None:
-    """Hold what was promised on the driver's own node, lest it is lost with another.
-
-    It raises a RayError if something is lost already, or not here within so many seconds.
-    """
-    end = time.monotonic() + patience
-    by_ref = {promise.ref: promise for promise in promises}
-    for ref in _elsewhere(list(by_ref)):
-        value = ray.get(ref, timeout=max(0.0, end - time.monotonic()))
-        by_ref[ref].ref = ray.put(value)
-
-
-def _elsewhere(refs: list[Any]) -> list[Any]:
-    """Which of these lie on other nodes only."""
-    if is_client():
-        return refs  # who holds them is not known here; what is put goes to the head's node
-    here = [ray.get_runtime_context().get_node_id()]
-    at = get_local_object_locations(refs)
-    return [ref for ref in at if at[ref]["node_ids"] not in ([], here)]  # small: in the driver
 
 
 def fault_of(ref: Any, names: Mapping[str, str]) -> Elsewhere | Lost | None:

@@ -16,7 +16,6 @@ from rondel.execution.backend import Late, Lost, units
 from rondel.execution.backends.actor import Turn
 from rondel.execution.backends.failure import Elsewhere, unpack
 from rondel.execution.backends.journal import (
-    SNAPSHOT,
     TAKE_OVER,
     Asked,
     Redo,
@@ -34,10 +33,11 @@ from rondel.execution.backends.ray.faults import (
     fault_of,
     first_missing,
     how_of,
-    lost_of,
     outcome_of,
 )
 from rondel.execution.backends.ray.head import Head
+from rondel.execution.backends.ray.losses import find_lost, makers_of
+from rondel.execution.backends.ray.node import Node
 from rondel.execution.supervise import AGAIN
 from rondel.plan import Plan
 
@@ -55,7 +55,7 @@ class Recovery:
         self._redo: Redo
         self._copies: list[RayCopy] = []
         self._keeper = Keeper()
-        self._head: Head | None = None
+        self._needed: tuple[Head | Node, ...] = ()  # that a driver can't be without
         self._homeless: set[str] = set()  # names of copies whose node took along what they made
         self._missed = 0  # times that something was lost and nobody had died, in a row
         self._restarted = 0  # times that copies were started again
@@ -75,10 +75,19 @@ class Recovery:
     def _names(self) -> dict[str, str]:
         return {copy.id: str(copy) for copy in self._copies if copy.actor is not None}
 
+    def _look(self) -> None:
+        """Raise `Lost` if the head, or the driver's own node, has been away for too long."""
+        for needed in self._needed:
+            needed.look()
+
+    def _require(self) -> None:
+        """Wait until they are there, or raise `Lost`: without them nobody can start."""
+        for needed in self._needed:
+            needed.require()
+
     def _watch(self) -> None:
         """Look for copies that have all that they need and don't answer in time."""
-        if self._head is not None:
-            self._head.look()
+        self._look()
         now = time.monotonic()
         for copy in self._copies:
             self._settle_answered(copy)
@@ -102,6 +111,7 @@ class Recovery:
 
         An error of no call is one of fetching what is `wanted`.
         """
+        self._require()
         ids = {copy.id: copy for copy in self._copies}
         dead: dict[RayCopy, str] = {}
         told: list[BaseException] = []
@@ -134,8 +144,9 @@ class Recovery:
             dead = {copy: how_of(death) for copy, death in self._find_dead()}
         if dead:
             self._revive(dead, failed, killed=not any(isinstance(t, Late) for t in told))
-        elif lost := self._find_lost(failed, wanted):
-            self._make_again(lost, failed)
+        elif lost := find_lost(failed, wanted, _MOURNING):
+            makers = makers_of(lost)
+            self._revive(dict.fromkeys(makers, "lost something that it had made"), failed, makers)
         else:  # it was mended already
             self._missed += 1
             if self._missed > _MISSES:
@@ -182,30 +193,6 @@ class Recovery:
                     return [(copy, death)]
         return []
 
-    def _find_lost(self, failed: Sequence[Call], wanted: Sequence[Promise]) -> list[Promise]:
-        """What is wanted, or was given to calls that failed, and is nowhere any more."""
-        given = [x for call in failed for x in call.asked.args if isinstance(x, Promise)]
-        made = [promise for promise in dict.fromkeys((*wanted, *given)) if promise.call.over]
-        gone = lost_of([promise.ref for promise in made], _MOURNING)
-        return [promise for promise in made if promise.ref in gone]
-
-    def _make_again(self, lost: list[Promise], failed: list[Call]) -> None:
-        """Start those again who made what is lost."""
-        makers = []
-        for promise in lost:
-            copy = promise.call.copy
-            if promise.call.asked.request == SNAPSHOT:
-                # who asks for one has waited for it since, so it is still the same
-                copy.send(promise.call.asked._replace(promises=[promise]))
-            elif copy.can_make(promise):
-                makers.append(copy)
-            else:
-                raise Lost(
-                    f"Ray lost something that {copy} had made, and it can't be made again: resume "
-                    "from a checkpoint."
-                )
-        self._revive(dict.fromkeys(makers, "lost something that it had made"), failed, makers)
-
     def _revive(
         self,
         dead: dict[RayCopy, str],
@@ -241,15 +228,14 @@ class Recovery:
         """What the dead were doing is only known once others are in their places."""
         unit, deaths = self._unit_of(copy), copy.journal.deaths
         left = [member.before for member in (copy, *unit)]
-        crashed = [remains for remains in left if remains.crashed]
+        ended = [remains for remains in left if remains.ended]
         hung = [r for r in left if r.action and not deaths[at].killed]
-        for remains in (*crashed, *hung)[:1]:
+        for remains in (*ended, *hung)[:1]:
             stop_if_hopeless(name, deaths, at, *remains, self._restarts)
 
     def _restart(self, together: list[RayCopy], failed: list[Call]) -> None:
         """End copies and make them again, with all that they were and were asked."""
-        if self._head is not None:
-            self._head.require()
+        self._require()
         self._keeper.abandon()
         self._restarted += 1
         for copy in together:
@@ -258,6 +244,14 @@ class Recovery:
         for copy in self._copies:  # what was answered until then counts
             self._settle_answered(copy)
         lost = lost_with(together, self._copies, [call for call in failed if not call.over])
+        self._start_until_all_are_there(together)
+        for copy in together:
+            self._replay(copy)
+        self._ask_again(lost)
+        self._homeless.clear()
+
+    def _start_until_all_are_there(self, together: list[RayCopy]) -> None:
+        """An actor for each copy; all are started again if one dies meanwhile, or it is raised."""
         while True:
             alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
             gone = {copy.name for copy in together if copy.node and copy.node not in alive}
@@ -266,17 +260,16 @@ class Recovery:
                 copy.open.clear()
             try:
                 self._start(together)
-                break
+                return
             except (Lost, Late) as death:
-                ids = {copy.id: copy for copy in together}
+                self._require()
+                if self._restarts == 0:
+                    raise
+                ids = {copy.id: copy for copy in together if copy.actor is not None}
                 copy = ids.get(getattr(death, "actor", ""), together[0])
-                self._decide(copy, together, how_of(death), killed=True)
-                for copy in together:
+                self._decide(copy, self._unit_of(copy), how_of(death), killed=True)
+                for copy in ids.values():
                     ray.kill(copy.actor)
-        for copy in together:
-            self._replay(copy)
-        self._ask_again(lost)
-        self._homeless.clear()
 
     def _decide(self, copy: RayCopy, unit: list[RayCopy], how: str, killed: bool) -> None:
         """Wait as long as a restart must, or raise; what an actor was doing is not known yet."""

@@ -1,0 +1,169 @@
+"""A whole program on Ray, of which a part that it can't be without is lost."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from execution.backends.remains import eventually, runs
+from execution.backends.test_ray import marked
+from rondel.execution.backend import Lost
+
+ray = pytest.importorskip("ray")
+pytestmark = pytest.mark.fault
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("part", "actors_too", "said"),
+    [
+        ("gcs_server", 0, "is gone, and with it the cluster"),
+        ("gcs_server", 1, "is gone, and with it the cluster"),
+        ("raylet", 0, "The driver's own node of Ray is gone: its raylet at"),
+    ],
+)
+def test_a_part_of_ray_is_lost(part: str, actors_too: int, said: str, tmp_path: Path) -> None:
+    """Ray itself would end the program, in words of its own. An actor dies too, or none."""
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    environ |= {"RONDEL_MARK": str(tmp_path), "COLUMNS": "400"}
+    asked = "train ppo CartPole-v1 --steps 1000000000 --on ray --out run --plan".split()
+    with (tmp_path / "errors").open("w") as errors:  # no pipe: Ray's own processes hold it too
+        program = subprocess.Popen(
+            [sys.executable, "-m", "rondel", *asked, "actor*2 | learner"],
+            cwd=tmp_path,
+            env=environ,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+        )
+    try:
+        # as long as a loaded machine takes to start Ray, and JAX in four processes
+        rows = tmp_path / "run" / "metrics.jsonl"
+        assert eventually(lambda: program.poll() is not None or _has_some(rows), 600)
+        assert program.poll() is None, (tmp_path / "errors").read_text()
+        there = {pid: Path(f"/proc/{pid}/cmdline").read_text() for pid in marked(tmp_path)}
+        lost = [pid for pid, command in there.items() if command.split("\0")[0].endswith(part)]
+        actors = [pid for pid, command in there.items() if command.startswith("ray::Worker")]
+        assert (len(lost), len(actors)) == (1, 3)
+        for pid in lost + actors[:actors_too]:
+            os.kill(pid, signal.SIGKILL)
+        program.wait(timeout=180)
+    finally:
+        program.kill()
+        program.wait()
+    errors_said = (tmp_path / "errors").read_text()
+    assert program.returncode == 2, errors_said
+    assert said in errors_said
+    assert "`rondel resume FOLDER` goes on from the last checkpoint" in errors_said
+    assert "Traceback" not in errors_said
+    assert eventually(lambda: not any(map(runs, actors)))
+    assert eventually(lambda: not any(map(runs, there)), 90)  # Ray's own look for the head so long
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_what_ray_says_is_not_in_the_json(tmp_path: Path) -> None:
+    """Ray tells of a dead actor on stdout."""
+    asked = "train ppo CartPole-v1 --steps 400000 --eval-episodes 0 --on ray --out run".split()
+    environ = os.environ | {"RONDEL_MARK": str(tmp_path)}
+    with (tmp_path / "answer").open("w") as answer, (tmp_path / "errors").open("w") as errors:
+        program = subprocess.Popen(
+            [sys.executable, "-m", "rondel", *asked, "--json", "--plan", "actor*2 | learner"],
+            cwd=tmp_path,
+            env=environ,
+            stdout=answer,
+            stderr=errors,
+        )
+    try:
+        rows = tmp_path / "run" / "metrics.jsonl"
+        assert eventually(lambda: program.poll() is not None or _has_some(rows), 600)
+        commands = {pid: Path(f"/proc/{pid}/cmdline").read_text() for pid in marked(tmp_path)}
+        os.kill(next(p for p in commands if commands[p].startswith("ray::Worker")), signal.SIGKILL)
+        program.wait(timeout=600)
+    finally:
+        program.kill()
+        program.wait()
+    assert "(raylet)" in (tmp_path / "errors").read_text()
+    assert json.loads((tmp_path / "answer").read_text())["steps"] >= 400_000
+
+
+def _has_some(rows: Path) -> bool:
+    return rows.exists() and rows.stat().st_size > 0
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "gone"),
+    [
+        (None, None, False),
+        (None, TimeoutError, False),
+        (None, ConnectionRefusedError, True),
+        (ConnectionRefusedError, ConnectionRefusedError, False),
+    ],
+)
+def test_a_node_that_is_slow_or_was_never_reached_is_not_gone(
+    first: Any, then: Any, gone: bool, monkeypatch: Any
+) -> None:
+    module = importlib.import_module("rondel.execution.backends.ray.node")
+    nodes = [
+        {"NodeID": "another", "NodeManagerAddress": "10.0.0.1", "NodeManagerPort": 1},
+        {"NodeID": "mine", "NodeManagerAddress": "10.0.0.2", "NodeManagerPort": 2},
+    ]
+
+    failures = iter([first, then])
+
+    def connect(at: Any, timeout: float) -> Any:
+        assert at == ("10.0.0.2", 2)
+        if failure := next(failures):
+            raise failure
+        return SimpleNamespace(close=lambda: None)
+
+    context = SimpleNamespace(get_node_id=lambda: "mine")
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
+    monkeypatch.setattr(ray, "nodes", lambda: nodes)
+    monkeypatch.setattr(module.socket, "create_connection", connect)
+    node = module.Node()
+    node.look()  # too soon
+    if not gone:
+        node.require()
+    else:
+        with pytest.raises(Lost, match=r"its raylet at 10.0.0.2:2 was killed"):
+            node.require()
+    assert node.gone == gone
+
+
+@pytest.mark.parametrize(
+    ("address", "reached"),
+    [("10.0.0.1:6379", True), ("[fd00::1]:6379", True), ("10.9.9.9:6379", False)],
+)
+def test_only_a_head_that_was_reached_can_be_missed(
+    address: str, reached: bool, monkeypatch: Any
+) -> None:
+    module = importlib.import_module("rondel.execution.backends.ray.head")
+    there = [("10.0.0.1", 6379), ("fd00::1", 6379)]
+
+    def connect(at: Any, timeout: float) -> Any:
+        if at not in there:
+            raise OSError
+        return SimpleNamespace(close=lambda: None)
+
+    monkeypatch.setattr(module.socket, "create_connection", connect)
+    monkeypatch.setattr(module, "_PATIENCE", -1.0)
+    context = SimpleNamespace(gcs_address=address)
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
+    head = module.Head()
+    head.require()
+    assert not head.gone
+    there.clear()
+    with pytest.raises(Lost, match="is gone") if reached else nullcontext():
+        head.require()
+    assert head.gone == reached

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,7 +33,7 @@ def test_train_eval_and_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str
         ["train", "ppo", "CartPole-v1", "--steps", "500", "--out", str(folder), "--json", *SMALL]
     )
     out, err = capsys.readouterr()
-    result = json.loads(out.splitlines()[-1])
+    result = json.loads(out)
     assert set(result) == {
         "algorithm",
         "env",
@@ -51,7 +53,7 @@ def test_train_eval_and_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "jax:CartPole-v1" in err
 
     cli.main(["eval", str(folder), "--episodes", "5", "--json"])
-    played = json.loads(capsys.readouterr().out.splitlines()[-1])
+    played = json.loads(capsys.readouterr().out)
     assert played["episodes"] == 5
 
     cli.main(["record", str(folder), str(tmp_path / "shown"), "--episodes", "2"])
@@ -59,7 +61,7 @@ def test_train_eval_and_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert (tmp_path / "shown").is_file()
 
     cli.main(["resume", str(folder), "--steps", "900", "--json"])
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["steps"] >= 900
+    assert json.loads(capsys.readouterr().out)["steps"] >= 900
 
 
 def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
@@ -221,3 +223,29 @@ def test_an_env_that_raises_shows_the_users_traceback(tmp_path: Path) -> None:
 def test_help_and_version() -> None:
     assert "rondel train ALGORITHM ENV" in rondel("--help").stdout
     assert rondel("--version").stdout.strip() == "0.1.0"
+
+
+def test_json_is_all_that_stdout_holds(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever prints: Python, a descriptor, C that writes late, another process."""
+
+    def train(*_: Any, **__: Any) -> Any:
+        print("of Python")
+        print("of Python's own", file=sys.__stdout__)
+        os.write(1, b"of a descriptor\n")
+        ctypes.CDLL(None).printf(b"of C\n")
+        subprocess.run(["/bin/sh", "-c", "echo of another"], check=True)
+        return SimpleNamespace(result={"steps": 3})
+
+    monkeypatch.setattr("rondel.train", train, raising=False)
+    with open(1, "w", closefd=False) as own:
+        monkeypatch.setattr(sys, "__stdout__", own)
+        cli.main(["train", "ppo", "CartPole-v1", "--json"])
+    ctypes.CDLL(None).fflush(None)
+    out, err = capfd.readouterr()
+    assert out == '{"steps": 3}\n'
+    whos = ("Python", "Python's own", "a descriptor", "C", "another")
+    assert all(f"of {who}\n" in err for who in whos)
+    os.write(1, b"as before")
+    assert capfd.readouterr().out == "as before"

@@ -234,6 +234,23 @@ def test_what_is_no_run_gets_a_sentence(tmp_path: Path, spoil: Any, sentence: st
         rondel.compare(paths)
 
 
+def test_one_run_of_many_that_says_nothing_is_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for seed in range(2):
+        run(tmp_path / f"a{seed}", seed, [1, 2])
+    killed = run(tmp_path / "killed", 2, [])  # before its first row
+    half = run(tmp_path / "half", 3, [1, 2])
+    (half / "config.json").write_text('{"algorithm": "pp')
+    (row,) = rondel.compare(tmp_path).rows("CartPole-v1")
+    assert row.seeds == 2
+    assert len(caplog.messages) == 2
+    assert any(said.startswith(f"Left out: {killed} has no ep") for said in caplog.messages)
+    assert any("does not describe a run" in said for said in caplog.messages)
+    with pytest.raises(RondelError, match="no episode that ended yet"):
+        rondel.compare([tmp_path / "a0", killed])  # by its own name it was meant
+
+
 def test_nothing_and_nowhere(tmp_path: Path) -> None:
     with pytest.raises(RondelError, match="name the folders"):
         rondel.compare([])

@@ -38,7 +38,8 @@ def damage(request, pair):
             checkpoint.load(newest, *small(0))
         sentence = str(caught.value)
         assert sentence.startswith(f"{path} is damaged")
-        assert sentence.endswith(f"older good one is {older}: rondel resume {older}")
+        assert sentence.endswith(f"older good one is {older}.")
+        assert caught.value.good == older
 
     replace.data = data
     yield replace
@@ -132,7 +133,7 @@ def test_the_offer_skips_older_ones_that_are_damaged_too(tmp_path):
     first, second, third = (save_small(tmp_path, n) for n in (1, 2, 3))
     for path in (second, third):
         (path / STATE).write_bytes(b"")
-    with pytest.raises(CheckpointError, match=f"rondel resume {first}$"):
+    with pytest.raises(CheckpointError, match=f"next older good one is {first}.$"):
         checkpoint.verify(third)
     (first / META).unlink()
     with pytest.raises(CheckpointError, match="There is no older good one beside it"):

@@ -7,7 +7,7 @@ from safetensors.numpy import load_file, save_file
 import rondel
 from rondel.envs import key_door, make
 from rondel.errors import RondelError
-from rondel.run import demonstrations
+from rondel.run import demonstrations, machine
 from rondel.run.demonstrations import Episode
 from rondel.spaces import Box, Discrete
 from rondel.types import EnvSpec
@@ -105,3 +105,16 @@ def test_a_policy_is_recorded_as_it_plays(env, tmp_path):
     read = demonstrations.read(path, make(env).spec)
     assert read.valid.sum() == 2 * mean
     assert (read.obs[0, 0] != read.obs[1, 0]).any()
+
+
+def test_a_run_after_it_does_not_find_jax_started_otherwise(tmp_path, monkeypatch):
+    """What is recorded is the first thing that such a program does, and flags are read but once."""
+    asked = []
+    monkeypatch.setattr(machine, "settle", lambda: asked.append(len(asked)))
+
+    def act(obs, carry):
+        assert asked == [0]
+        return key_door.expert(obs, carry)
+
+    rondel.record(act, tmp_path / "shown.safetensors", "KeyDoor-v0", episodes=1)
+    assert asked == [0]

@@ -105,6 +105,8 @@ SLOW_COPY = uneven(
         ),
         # one program: what its stages take apart
         (made_up(FUSED, **WHOLE), "all", 0.98, "`rondel profile FOLDER` runs its"),
+        # it is compiled three times as much, in 3 s each, and then there are 20 rounds and 20 s
+        (made_up(FUSED, **WHOLE), "all", 0.98, "apart for about 49 s, and says"),
         (made_up(FUSED, apart=APART, **WHOLE), "gradient", 0.98 * 0.6, "changes what is learned"),
         (
             made_up(FUSED, apart=APART, more_rows=1.2, one_step=1e-4, **WHOLE),
@@ -211,6 +213,28 @@ def test_what_is_advised_helps(seen: Profile, says: str, not_said: str) -> None:
     text = diagnose(seen).text
     assert says in text
     assert not_said not in text
+
+
+def test_what_takes_as_much_is_named_too() -> None:
+    close = made_up(piece("all", env_simulator=0.4, policy_xla=0.37, learner_xla=0.23))
+    assert "it takes 40% of the time; policy takes about as much (37%). " in diagnose(close).text
+    clear = made_up(piece("all", env_simulator=0.4, policy_xla=0.35, learner_xla=0.25))
+    assert "about as much" not in diagnose(clear).text
+    # inside of a program it is its stages that are compared: 0.98 * 0.42 and 0.98 * 0.4
+    stages = {"env": 0.18, "policy": 0.42, "gradient": 0.4}
+    inside = diagnose(made_up(FUSED, apart=stages, **WHOLE)).text
+    assert "policy bounds this run: it takes 41% of the time; gradient takes about as mu" in inside
+
+
+@pytest.mark.parametrize(
+    ("part", "says"), [(0.25, "All else together takes longer"), (0.6, "costs more than what is")]
+)
+def test_what_is_handed_over_is_said_to_cost_more_only_where_it_does(part: float, says: str):
+    rest = (1.0 - part) / 4  # of each of four stages
+    stages = {f"{name}_xla": rest for name in ("policy", "memory", "gradient", "update")}
+    text = diagnose(made_up(piece("all", all_transport=part, **stages), on="threads")).text
+    assert text.startswith("transport bounds this run")
+    assert says in text
 
 
 @pytest.mark.parametrize("env", ["gymnasium:Taxi-v4", "my_module:Ant-v5", "envpool:Ant-v5"])

@@ -1,9 +1,33 @@
-"""The cache of compiled programs: what was cut off is not kept."""
+"""What a process sets for JAX, and the cache of compiled programs: what was cut off goes."""
 
 import os
+import subprocess
+import sys
 import zlib
 
 from rondel.run import machine
+
+
+def test_a_call_is_made_in_the_thread_of_its_caller(monkeypatch):
+    code = "from rondel.run import machine; machine.settle(); import jax; print(jax.config.{})"
+    told = [sys.executable, "-c", code.format("values['jax_cpu_enable_async_dispatch']")]
+    monkeypatch.delenv("JAX_CPU_ENABLE_ASYNC_DISPATCH", raising=False)
+    assert subprocess.check_output(told, text=True).strip() == "False"
+    monkeypatch.setenv("JAX_CPU_ENABLE_ASYNC_DISPATCH", "1")  # who asks for it has it
+    assert subprocess.check_output(told, text=True).strip() == "True"
+
+
+def test_xla_has_one_thread_unless_its_user_asks_for_more(monkeypatch):
+    for name in ("PJRT_NPROC", "NPROC"):
+        monkeypatch.delenv(name, raising=False)
+    assert machine.settle().endswith("on 1 threads")
+    assert os.environ["PJRT_NPROC"] == "1"
+    monkeypatch.setenv("PJRT_NPROC", "7")
+    assert machine.settle().endswith("on 7 threads")
+    monkeypatch.delenv("PJRT_NPROC")
+    monkeypatch.setenv("NPROC", "5")
+    assert machine.settle().endswith("on 5 threads")
+    assert "PJRT_NPROC" not in os.environ
 
 
 def test_programs_that_were_cut_off_are_removed(tmp_path):

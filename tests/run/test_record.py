@@ -37,6 +37,19 @@ def test_what_is_not_finite_is_null_and_array_scalars_are_numbers(tmp_path):
     assert path.read_text() == '{"0": null, "1": null, "2": 0.5, "3": 3, "4": 2.0, "5": null}\n'
 
 
+def test_two_at_a_time_are_refused_and_lose_nothing(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    with Recorder(path) as first:
+        first.write({"steps": 1})
+        for resume_at in (None, 0, 1):
+            with pytest.raises(RondelError, match="Another process is still writing to the run in"):
+                Recorder(path, resume_at)
+        first.write({"steps": 2})
+    assert steps_in(path) == [1, 2]
+    write(path, [2, 3], resume_at=1)  # once the first has ended
+    assert steps_in(path) == [1, 2, 3]
+
+
 def test_a_new_run_begins_a_new_file(tmp_path):
     path = tmp_path / "metrics.jsonl"
     write(path, [1, 2, 3])

@@ -20,6 +20,7 @@ ASKED: list[tuple[str, str, dict[str, Any]]] = [
     ("qtopt", "Pendulum-v1", {}),
     ("r2d2", "CartPole-v1", {"plan": "actor*4 | memory*2 | gradient+update", "lanes": 32}),
     ("ppo", "CartPole-v1", {"plan": "all*2", "lanes": 16}),
+    ("impala", "CartPole-v1", {"plan": "actor*2 | learner", "lanes": 16, "lag": 1, "free": True}),
 ]
 
 
@@ -31,12 +32,14 @@ def test_a_run_takes_what_it_is_advised(
     monkeypatch.setattr(machine, "cores", lambda: cores)
     found = remedies.about(prepare(algorithm, env, fields=fields), fused=False).remedies
     for name, flags in found.items():
+        flags, _, gone = flags.partition(" without ")
         asked = shlex.split(flags.replace("--free", "--free 1"))
         more = dict(zip([word.removeprefix("--") for word in asked[::2]], asked[1::2], strict=True))
         kinds = {"block": int, "lag": int, "free": bool}
         changed = {key: kinds.get(key, str)(value) for key, value in more.items()}
         if "plan" in changed and name == "whole":
-            fields = {key: value for key, value in fields.items() if key not in ("lag", "on")}
+            fields = {k: v for k, v in fields.items() if f"--{k}" not in gone and k != "on"}
+            assert not {"lag", "free"} & set(fields)
         prepare(algorithm, env, fields=fields | changed)  # it would refuse what can't be
         if name == "actors":
             assert parse(changed["plan"]).copies("env") <= cores

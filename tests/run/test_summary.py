@@ -7,7 +7,7 @@ import pytest
 
 from rondel.plan import parse
 from rondel.plan.pointing import counted
-from rondel.run import cli, summary
+from rondel.run import cli, clock, summary
 from rondel.run.clock import Clock
 from rondel.run.cost import Cost, PieceCost
 
@@ -87,6 +87,22 @@ def test_a_speed_that_is_not_known_is_left_out(capsys: pytest.CaptureFixture[str
     cli._say(result, as_json=False)
     told = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert told == ["algorithm", "env", "seed", "steps", "episodes", "seconds", "path"]
+
+
+def test_rounds_of_one_call_end_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are heard of at once; in a picture against seconds that would be a stair."""
+    run: Any = SimpleNamespace(steps=0)
+    now = SimpleNamespace(monotonic=lambda: now.seconds)
+    monkeypatch.setattr(clock, "time", now)
+    told, rows = Clock(run, began=100.0), []
+    # one round of 10 steps by the 5th second, then four in a call by the 7th
+    for now.seconds, run.steps, rounds in ((105.0, 10, [10]), (107.0, 50, [20, 30, 40, 50])):
+        for steps in rounds:
+            report: Any = SimpleNamespace(round=0, steps=steps, episodes=0, metrics={})
+            report.return_mean = report.length_mean = None
+            told.tick()
+            rows.append(told.row(report))
+    assert [row["seconds"] for row in rows] == [5.0, 5.5, 6.0, 6.5, 7.0]
 
 
 @pytest.mark.parametrize(("rounds", "learns"), [(9, True), (10, False)])

@@ -52,14 +52,15 @@ class Bound(NamedTuple):
 def advise(profile: Profile, bound: Bound, path: Path | None) -> list[str]:
     """Sentences on what would help; `path` is the run's folder, if it has one."""
     if bound.name in ("all", "learner", "actor"):
-        return [*_around(profile, bound), _apart(bound.name, path or "FOLDER")]
+        return [*_around(profile, bound), _apart(profile, bound.name, path or "FOLDER")]
     return [*_around(profile, bound), *_against(profile, bound)]
 
 
-def _apart(name: str, path: Path | str) -> str:
+def _apart(profile: Profile, name: str, path: Path | str) -> str:
     """Flops would be known at once, but small programs don't take their time for these."""
     its = "its stages" if name == "all" else f"the stages of {name}"
-    return f"`rondel profile {path}` runs {its} apart for some seconds, and says which takes most."
+    takes = f"about {max(5.0, profile.apart_takes):.0f} s"
+    return f"`rondel profile {path}` runs {its} apart for {takes}, and says which takes most."
 
 
 def _around(profile: Profile, bound: Bound) -> Iterator[str]:
@@ -187,7 +188,10 @@ def _transport(profile: Profile, bound: Bound) -> Iterator[str]:
     cuts += ["--on threads"] if about.on in ("processes", "ray") else []
     cuts.append("smaller observations (bytes in place of floats)")
     said = f"{', '.join(cuts[:-1])} or {cuts[-1]}" if len(cuts) > 1 else cuts[0]
-    yield f"What is handed over costs more than what is done with it: {said} would help."
+    if bound.part > 0.5:
+        yield f"What is handed over costs more than what is done with it: {said} would help."
+    else:
+        yield f"All else together takes longer than to hand it over, but {said} would save some."
 
 
 def _elsewhere(env: str) -> list[str]:

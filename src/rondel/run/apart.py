@@ -32,7 +32,7 @@ from rondel.run import checkpoint, machine
 from rondel.run.files import put, refuse_to_replace
 from rondel.run.folder import PLACING, setup_from
 from rondel.run.kept import TRACE, read, write
-from rondel.run.profile import Profile, Share
+from rondel.run.profile import TIMING, Profile, Share
 from rondel.run.saved import Saved
 from rondel.run.saved import read as read_checkpoint
 from rondel.run.setup import Setup, prepare
@@ -61,13 +61,23 @@ def profile(
     found = read(folder)
     if trace is not None:
         _copy(folder / TRACE, Path(trace), overwrite)
-    if apart and found.apart is None and any(s.stage in _WHOLE for s in _busy(found)):
+    if apart and can_be_measured(found):
         try:
-            found = _measured(found, folder)
+            return measured(found, folder)
         except RondelError as error:  # parts of it are its user's own, or its checkpoint is gone
             _log.warning("Its stages were not measured apart. %s", error)
-            return found
-        write(folder, found)
+    return found
+
+
+def can_be_measured(found: Profile) -> bool:
+    """Are some of its stages one program, that were not measured apart yet?"""
+    return found.apart is None and any(share.stage in _WHOLE for share in _busy(found))
+
+
+def measured(found: Profile, folder: Path) -> Profile:
+    """The same with the stages of its programs measured apart, also for who looks later."""
+    found = _measured(found, folder)
+    write(folder, found)
     return found
 
 
@@ -130,16 +140,21 @@ _WHOLE = ("actor", "learner", "all")  # stages that are one program
 _log = logging.getLogger("rondel")
 _CUT = parse("actor | learner")
 _WIDER = 4  # times the rows
-_ROUNDS = 5  # that are timed, after one that compiles
-_SECONDS = 20.0  # that they may take
+_ROUNDS = 5  # that are timed at the most, after one that compiles
+_SECONDS = TIMING / 5  # that they may take of each program, but for the last of them
 
 
 def stages_apart(task: Task) -> dict[str, float]:
     """Seconds of a round in each stage."""
     ring = Ring(task, _CUT, Inline(meshed=False))
     try:
-        for _ in range(task.algorithm.memory.warmup_rounds + 1):
+        one_round(ring)  # it compiles
+        began = time.monotonic()
+        for _ in range(task.algorithm.memory.warmup_rounds):
             one_round(ring)
+            # what memory holds by then takes as long to draw from
+            if time.monotonic() - began > _SECONDS:
+                break
         learner = ring.update[0].call("snapshot", "learner", "memory")
         weights, began = ring.acting(), time.monotonic()
         acted: list[dict[str, float]] = []
@@ -230,8 +245,9 @@ def _first(tree: Any) -> Any:
 def _least(program: Any, state: Any, draws: Any) -> float:
     """Seconds of `state = program(state, draws)`, at the best of a few times."""
     seconds: list[float] = []
-    began = time.monotonic()
-    while len(seconds) < 1 + _ROUNDS and time.monotonic() - began < _SECONDS:
+    state = jax.block_until_ready(program(state, draws))  # type: ignore[no-untyped-call]
+    began = time.monotonic()  # the first has compiled
+    while len(seconds) < _ROUNDS and time.monotonic() - began < _SECONDS:
         start = time.perf_counter()
         state = jax.block_until_ready(program(state, draws))  # type: ignore[no-untyped-call]
         seconds.append(time.perf_counter() - start)
@@ -252,7 +268,7 @@ def _steps_alone(task: Task, env: Env) -> float:
         return lax.scan(one, state, length=task.algorithm.rollout)
 
     run = jax.jit(roll)
-    seconds = []
+    seconds: list[float] = []
     for _ in range(1 + _ROUNDS):
         began = time.perf_counter()
         state, _ = jax.block_until_ready(run(state))  # type: ignore[no-untyped-call]

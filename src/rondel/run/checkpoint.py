@@ -39,6 +39,10 @@ _DTYPES = f"bool {_INTEGERS} float16 bfloat16 float32 float64".split()
 class CheckpointError(RondelError):
     """A checkpoint that can't be used: damaged, too new, or of another run's shapes."""
 
+    def __init__(self, words: str, good: Path | None = None) -> None:
+        super().__init__(words)
+        self.good = good  # the next older one that can be
+
 
 def save(folder: Path, state: Tree, memory: Tree, meta: dict[str, Any], keep: int = 3) -> Path:
     """Write the next checkpoint of the run in `folder`, then let go of all but the newest `keep`.
@@ -288,17 +292,20 @@ def _checked(path: Path, files: tuple[str, ...]) -> tuple[dict[str, Any], dict[s
     try:
         return _inspect(path, files)
     except CheckpointError as damage:
-        raise CheckpointError(f"{damage} {_offer(path)}") from None
+        good = _older_good(path)
+        offer = (
+            f"The next older good one is {good}."
+            if good
+            else "There is no older good one beside it."
+        )
+        raise CheckpointError(f"{damage} {offer}", good) from None
 
 
-def _offer(path: Path) -> str:
-    """What to use in place of a checkpoint that is damaged."""
+def _older_good(path: Path) -> Path | None:
+    """What could be used in place of a checkpoint that is damaged."""
     serial = int(path.name) if path.name.isdecimal() else 0
     older = [other for other in _listed_if_possible(path.parent) if int(other.name) < serial]
-    good = next(filter(_sound, reversed(older)), None)
-    if good is None:
-        return "There is no older good one beside it."
-    return f"The next older good one is {good}: rondel resume {shlex.quote(str(good))}"
+    return next(filter(_sound, reversed(older)), None)
 
 
 def _sound(path: Path) -> bool:

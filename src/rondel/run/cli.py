@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import json
 import os
 import sys
 import textwrap
 import traceback
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, TextIO
@@ -103,13 +104,15 @@ def _train(argv: list[str]) -> None:
     name, env, train, fields = _asked(Train(), argv)
     as_json = train.pop("json")
     shown = display.Unbroken(display.choose())
-    run = rondel.train(name, env, display=shown, **train, **fields)
+    with _unmixed(as_json):
+        run = rondel.train(name, env, display=shown, **train, **fields)
     _say(run.result, as_json)
 
 
 def _explain(argv: list[str]) -> None:
     name, env, request, fields = _asked(Explain(), argv)
-    facts = rondel.explain(name, env, tuned=request["tuned"], **fields)
+    with _unmixed(request["json"]):
+        facts = rondel.explain(name, env, tuned=request["tuned"], **fields)
     _print([json.dumps(dataclasses.asdict(facts)) if request["json"] else str(facts)])
 
 
@@ -147,19 +150,21 @@ def _resume(argv: list[str]) -> None:
     request = {k: v for k, v in request.items() if v is not None}
     as_json = request.pop("json")
     shown = display.Unbroken(display.choose())
-    run = rondel.resume(request.pop("path"), display=shown, **request)
+    with _unmixed(as_json):
+        run = rondel.resume(request.pop("path"), display=shown, **request)
     _say(run.result, as_json)
 
 
 def _eval(argv: list[str]) -> None:
     request = _parse(Eval, argv, "eval")
-    played = rondel.evaluate(
-        request.path,
-        episodes=request.episodes,
-        seed=request.seed,
-        env=request.env,
-        network=request.network,
-    )
+    with _unmixed(request.json):
+        played = rondel.evaluate(
+            request.path,
+            episodes=request.episodes,
+            seed=request.seed,
+            env=request.env,
+            network=request.network,
+        )
     _say(
         {
             "path": request.path,
@@ -177,7 +182,8 @@ def _eval(argv: list[str]) -> None:
 def _watch(argv: list[str]) -> None:
     request = dataclasses.asdict(_parse(Watch, argv, "watch"))
     path, number, as_json = (request.pop(name) for name in ("path", "checkpoint", "json"))
-    seen = rondel.watch(path if number is None else numbered(path, number), **request)
+    with _unmixed(as_json):
+        seen = rondel.watch(path if number is None else numbered(path, number), **request)
     _say(
         {
             "path": str(seen.path),
@@ -291,6 +297,27 @@ def _say(result: dict[str, Any], as_json: bool) -> None:
         if value is not None and name != "runs"  # not known, not asked for, or said before
     )
     _print([json.dumps(result)] if as_json else told)
+
+
+@contextmanager
+def _unmixed(as_json: bool) -> Iterator[None]:
+    """Where the answer is for a program, whatever else is printed meanwhile goes to stderr.
+
+    Environments print, and so does Ray; other processes, and what is not Python, by descriptor 1.
+    """
+    with ExitStack() as undo:
+        if as_json:
+            with suppress(OSError):  # one of the two is closed
+                sys.stdout.flush()
+                answers = os.dup(1)
+                undo.callback(os.close, answers)
+                os.dup2(2, 1)
+                undo.callback(os.dup2, answers, 1)
+                undo.callback(ctypes.CDLL(None).fflush, None)  # what C has not written yet
+                if sys.__stdout__ is not None:  # what was printed by who had it before
+                    undo.callback(sys.__stdout__.flush)
+            undo.enter_context(redirect_stdout(sys.stderr))
+        yield
 
 
 def _print(lines: Iterable[str]) -> None:

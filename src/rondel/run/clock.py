@@ -21,14 +21,16 @@ class Clock:
     def __init__(self, run: Run, began: float) -> None:
         self.run, self.began = run, began
         self.first: tuple[float, int] | None = None  # when the first call came back, with how much
-        self.last = (began, run.steps)
+        self.last = self._before = (began, run.steps)
         self._window = Window(run)
 
     def tick(self) -> None:
         now = time.monotonic()
         if self.first is None:
             self.first = (now, self.run.steps)
-        self.last = (now, self.run.steps)
+        if self.run.steps != self.last[1]:  # another call has come back
+            self._before = self.last
+            self.last = (now, self.run.steps)
 
     @property
     def seconds(self) -> float:
@@ -39,6 +41,12 @@ class Clock:
         if self.first is None or self.last[0] <= self.first[0]:
             return 0.0
         return (self.last[1] - self.first[1]) / (self.last[0] - self.first[0])
+
+    def _when(self, report: Report) -> float:
+        """Seconds until a round was done. Of those that one call did, each took as long a step."""
+        (began, steps), (ended, more) = self._before, self.last
+        part = (report.steps - steps) / (more - steps) if more > steps else 1.0
+        return began + part * (ended - began) - self.began
 
     def progress(self, report: Report) -> Progress:
         run = self.run
@@ -63,7 +71,7 @@ class Clock:
             "round": report.round,
             "steps": report.steps,
             "episodes": report.episodes,
-            "seconds": round(self.seconds, 3),
+            "seconds": round(self._when(report), 3),
             "steps_per_second": round(self.steps_per_second, 1) or None,
             "return_mean": report.return_mean,
             "length_mean": report.length_mean,

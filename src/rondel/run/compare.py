@@ -8,6 +8,7 @@ interquartile mean, which a single lucky or unlucky seed moves less than the mea
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -27,6 +28,7 @@ from rondel.run.interval import FEWEST_IQM, interval
 _FEWEST, _FEWEST_IQM = 5, 10
 _SHARED = "\\*"  # beside speeds of runs that had a part of the machine only
 _METRICS = "metrics.jsonl"
+_log = logging.getLogger("rondel")
 _LARGEST = 1 << 20  # bytes of a config.json: none of ours is near it
 # what of a run's options makes another kind of run of it; the others say on whose machines it ran
 _OPTIONS = (
@@ -217,7 +219,10 @@ def _said(name: str, value: Any) -> str:
 
 
 def _curves(paths: Iterable[Path]) -> Iterable[Curve]:
-    """The run that each path holds, or all runs and seeds of runs in the folders below it."""
+    """The run that each path holds, or all runs and seeds of runs in the folders below it.
+
+    Of several in a folder those that can't be read, or have nothing to show yet, are left out.
+    """
     for path in paths:
         below = [*path.glob("*"), *path.glob("*/seed-*")]
         inside = [path] if _is_run(path) else sorted(p for p in below if _is_run(p))
@@ -225,7 +230,22 @@ def _curves(paths: Iterable[Path]) -> Iterable[Curve]:
             raise RondelError(f"{path}: no such folder. A run's folder, or one of runs, would do.")
         if not inside:
             raise RondelError(f"{path} holds no run: it has no config.json and metrics.jsonl.")
-        yield from map(_curve, inside)
+        yield from [_curve(path)] if inside == [path] else _readable(inside)
+
+
+def _readable(paths: Sequence[Path]) -> list[Curve]:
+    """Those that can be read; it says which can't. There is one at the least."""
+    curves, failed = [], []
+    for path in paths:
+        try:
+            curves.append(_curve(path))
+        except RondelError as error:
+            failed.append(error)
+    if not curves:
+        raise failed[0]
+    for reason in failed:
+        _log.warning("Left out: %s", reason)
+    return curves
 
 
 def _is_run(path: Path) -> bool:

@@ -15,6 +15,7 @@ from rondel.run.profile import Piece, Profile
 
 _FREE = 2.0  # of four times the rows in less than this, rows cost a third of the time at most
 _ROUNDS = 2  # since all was compiled, that say something at the least
+_CLOSE = 0.04  # of the time: as much, as far as a run can tell
 _TINY = 1e-3  # seconds of a gradient step that may do little but start its operations
 _MEANS = {  # what a program holds, where stages are one, or what else it is
     "actor": "env and policy in one program take",
@@ -50,10 +51,34 @@ def diagnose(profile: Profile, path: Path | None = None) -> Verdict:
     text = f"{bound} {verb} this run: {_MEANS.get(bound, 'it takes')} {part:.0%} "
     told = Bound(bound, part, busy, _lost(profile, busy, costs))
     advice = " ".join(advise(profile, told, path))
-    text += _of_what(profile, busy)
+    text += _of_what(profile, busy) + _rivals(profile, costs, bound, part)
     if profile.rounds < _ROUNDS:
         text, advice = _too_short(profile), ""
     return Verdict(bound, part, f"{text}. {advice}".strip(), busy.name)
+
+
+def _rivals(profile: Profile, costs: dict[str, float], bound: str, part: float) -> str:
+    """What takes as much, but for what the next run may take more or less."""
+    if bound == "dispatch":
+        return ""
+    parts: dict[str, float] = {}
+    for name, cost in costs.items():
+        for stage, share in _inside(profile, name).items():
+            parts[stage] = parts.get(stage, 0.0) + cost * share
+    said = [
+        f"{_MEANS.get(name, f'{name} takes')} about as much ({other:.0%})"
+        for name, other in parts.items()
+        if name != bound and other > part - _CLOSE
+    ]
+    return f"; {', '.join(said)}" if said else ""
+
+
+def _inside(profile: Profile, name: str) -> dict[str, float]:
+    """The shares of the stages in a program, where they were measured apart."""
+    measured = profile.apart or {}
+    inside = {stage: x for stage, x in measured.items() if stage in _STAGES.get(name, ()) and x > 0}
+    total = sum(inside.values())
+    return {stage: x / total for stage, x in inside.items()} or {name: 1.0}
 
 
 def _too_short(profile: Profile) -> str:
@@ -80,11 +105,9 @@ def _bound(profile: Profile, costs: dict[str, float]) -> tuple[str, float]:
         return bound, part
     if _is_tiny(profile):
         return "dispatch", part
-    inside = {stage: x for stage, x in profile.apart.items() if stage in _STAGES[bound] and x > 0}
-    if not inside:
-        return bound, part
+    inside = _inside(profile, bound)
     stage = max(inside, key=lambda stage: inside[stage])
-    return stage, part * inside[stage] / sum(inside.values())
+    return stage, part * inside[stage]
 
 
 def _costs(profile: Profile, pieces: Iterable[Piece]) -> dict[str, float]:

@@ -19,7 +19,7 @@ from typing import Any
 from rondel.execution.loop import met
 from rondel.execution.meter import CALLBACK, OUTPUT
 from rondel.execution.round import Report
-from rondel.run import curve, diagnosis, folder, kept, machine, outputs, profile, summary
+from rondel.run import apart, curve, diagnosis, folder, kept, machine, outputs, profile, summary
 from rondel.run.clock import Clock
 from rondel.run.cost import Cost, cost_of
 from rondel.run.display import Display, Progress
@@ -29,6 +29,7 @@ from rondel.run.setup import Setup
 
 Callback = Callable[[Run, Report], Any]
 CHECKPOINT_SECONDS = 60.0
+_LITTLE = 0.05  # of a run's time, that it may take to measure its stages apart
 _ROWS = 1_000  # of metrics.jsonl, about
 _ENDING = threading.Lock()  # runs of one process may end at the same time, and pictures must not
 _log = logging.getLogger("rondel")
@@ -72,9 +73,13 @@ class Log:
         self.found = found  # the newest checkpoint
         self.seen: profile.Profile | None = None
         meta = folder.describe(run.setup, run.limits.steps, run.limits.until_return, run.machine)
-        folder.write_config(self.path, meta | {"at_a_time": run.at_a_time})
         metrics = self.path / "metrics.jsonl"
-        self._recorder = Recorder(metrics, run.steps if found else None)
+        with ExitStack() as opened:
+            # first: it is refused if another process writes there
+            self._recorder = Recorder(metrics, run.steps if found else None)
+            opened.callback(self._recorder.close)
+            folder.write_config(self.path, meta | {"at_a_time": run.at_a_time})
+            opened.pop_all()
         rows = read(metrics)
         before = max((number(row, "seconds") or 0.0 for row in rows[-1:]), default=0.0)
         place = outputs.Place(self.path, meta, rows, found is not None)
@@ -198,6 +203,8 @@ def drive(
                 book.finish()
                 ending = summary.ending(run, where)
                 if seen := book.seen:
+                    if stop is None:  # beside other seeds it would be timed with their work
+                        seen = _apart(seen, book.path, room, display.note)
                     ending += f"\n{seen.table()}\n{diagnosis.diagnose(seen, book.path).text}"
         except KeyboardInterrupt:
             if ending == failed:  # a second Ctrl-C, which does not wait
@@ -206,6 +213,27 @@ def drive(
         finally:
             display.stop(ending)
     return run
+
+
+def _apart(
+    seen: profile.Profile, path: Path, room: tuple[Cost, int] | None, say: Callable[[str], None]
+) -> profile.Profile:
+    """The same with its stages measured apart, where someone looks on and it takes little.
+
+    That is little of the run's time, and of the memory that was free: it is all there once more.
+    """
+    takes = seen.apart_takes
+    little = takes < _LITTLE * seen.seconds and room is not None and 3 * room[0].total < room[1]
+    if not little or not apart.can_be_measured(seen):
+        return seen
+    say(f"measuring its stages apart, for about {takes:.0f} s; Ctrl-C leaves it out")
+    try:
+        return apart.measured(seen, path)
+    except KeyboardInterrupt:  # nobody waits for it
+        return seen
+    except Exception as error:  # a run that is at its end does not fail for this
+        _log.warning("Its stages were not measured apart. %s", error)
+        return seen
 
 
 def _rounds(

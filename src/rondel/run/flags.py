@@ -26,7 +26,7 @@ class Train:
     eval_episodes: int = 100  # greedy episodes at the end
     log: Log = ()  # where metrics go besides metrics.jsonl; may be given twice
     tuned: bool = True  # start from the tuned settings for this environment, if there are any
-    json: bool = False  # print the result as one JSON object on the last line
+    json: bool = False  # print the result as one JSON object, and all else on stderr
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Resume:
     resources: str | None = None  # what pieces ask of Ray
     address: str | None = None  # of a Ray cluster that runs
     log: Log = ()  # where metrics go besides metrics.jsonl; may be given twice
-    json: bool = False  # print the result as one JSON object on the last line
+    json: bool = False  # print the result as one JSON object, and all else on stderr
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Eval:
     env: str | None = None  # another environment to play in, or the one of your own again
     network: str | None = None  # module:function, where the run has a network of your own
     seed: int = 0  # where the environments' randomness comes from
-    json: bool = False  # print the result as one JSON object on the last line
+    json: bool = False  # print the result as one JSON object, and all else on stderr
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Watch:
     steps: int = 1_000  # of an episode that are shown at the most
     fps: int = 30  # pictures a second
     overwrite: bool = False  # a file that is there already
-    json: bool = False  # print the result as one JSON object on the last line
+    json: bool = False  # print the result as one JSON object, and all else on stderr
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,24 +13,34 @@ import jax
 # Whether XLA makes one instruction of a product and a sum, rounded once instead of twice, depends
 # on what stands around them. Without that instruction a stage gives the same numbers in every plan.
 _SAME_ROUNDING = "--xla_cpu_max_isa=AVX"
+# Of how many threads XLA's own pool is. A second one costs more than it does: products run on one
+# anyhow, and the little that is split is handed to and fro (docs/performance.md).
+_THREADS = "PJRT_NPROC"
 
 
 def settle() -> str:
     """Set up this process, unless its user has; returns what a run's last bits depend on.
 
     XLA reads its flags when JAX is first used: a program that used JAX before keeps its own. It
-    splits sums by the number of cores that it sees, so that number belongs to the answer.
+    splits sums by the number of its threads, so that number belongs to the answer; since it is one
+    wherever nobody asks for more, runs give the same numbers on any number of cores.
     """
     flags = os.environ.get("XLA_FLAGS", "")
     if "xla_cpu_max_isa" not in flags and platform.machine() in ("x86_64", "AMD64"):
         os.environ["XLA_FLAGS"] = flags = f"{flags} {_SAME_ROUNDING}".strip()
+    if "JAX_CPU_ENABLE_ASYNC_DISPATCH" not in os.environ:
+        # a call in its caller's thread: handing it over and back took half of a policy's time
+        jax.config.update("jax_cpu_enable_async_dispatch", False)
     if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rondel" / "xla"
         sweep(cache)
         jax.config.update("jax_compilation_cache_dir", str(cache))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-    return f"{flags} on {cores()} cores"
+    threads = os.environ.get(_THREADS) or os.environ.get("NPROC")
+    if not threads:
+        os.environ[_THREADS] = threads = "1"
+    return f"{flags} on {threads} threads"
 
 
 def sweep(cache: Path) -> None:

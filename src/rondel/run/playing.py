@@ -11,7 +11,7 @@ from typing import Any
 from rondel import spaces
 from rondel.envs import make
 from rondel.errors import RondelError
-from rondel.run import checkpoint, demonstrations, folder, saved
+from rondel.run import checkpoint, demonstrations, folder, machine, saved
 from rondel.run.evaluation import Evaluation, run_episodes
 from rondel.run.files import refuse_to_replace
 from rondel.run.policy import Policy
@@ -56,7 +56,8 @@ def opened(
         return
     own = not folder.can_be_made(saved.read(checkpoint.find(Path(what))).env)
     bring = env if own else None  # a run of ours can be tried in any environment
-    with load(what, algorithm=algorithm, env=bring, config=config, network=network) as run:
+    brought = {"algorithm": algorithm, "env": bring, "config": config, "network": network}
+    with load(what, memory=False, **brought) as run:
         yield run.policy, _world(run, env)
 
 
@@ -104,6 +105,7 @@ def record(
     if callable(what) and env is None:
         raise RondelError("A function of your own needs an environment to act in: env=….")
     refuse_to_replace(Path(file), overwrite)
+    machine.settle()  # a run that comes after it must not find JAX started otherwise
     if callable(what):
         return demonstrations.record_with(what, make(env), file, episodes, seed)
     with opened(what, env, algorithm, config, network) as (policy, world):

@@ -16,6 +16,7 @@ from rondel.execution.ring import Ring
 from rondel.run.summary import size
 
 _LITTLE = 0.005  # shares below are not shown
+TIMING = 10.0  # seconds for which stages are timed apart, and again with more rows
 IN_TURN = "all, in turn"  # the name of pieces that share a thread
 
 
@@ -109,6 +110,15 @@ class Profile:
     apart: dict[str, float] | None = None  # shares of stages in one program, measured apart
     more_rows: float | None = None  # times as long that a round of four times the rows takes
     one_step: float | None = None  # seconds of a gradient and its update, measured apart
+
+    @property
+    def apart_takes(self) -> float:
+        """Seconds, about, that it would take to measure its stages apart.
+
+        They are compiled once more, and with four times the rows; then there is a bound.
+        """
+        each = self.seconds / max(self.rounds, 1)
+        return 3 * self.starting + min(60 * each, 2 * TIMING + 20 * each)
 
     def table(self) -> str:
         """Shares by piece, stage and kind, and how they differ among copies: 80 columns at most."""

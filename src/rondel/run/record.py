@@ -7,6 +7,7 @@ which every reader of JSON takes.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
@@ -27,19 +28,40 @@ class Recorder:
     """Writes rows to a run's metrics.jsonl; each is in the file when `write` returns.
 
     A run that goes on from a checkpoint gives `resume_at`, the steps that it had done: rows beyond
-    are dropped, for the run will write them again, and so is a line that a kill cut in half.
+    are dropped, for the run will write them again, and so is a line that a kill cut in half. Two at
+    a time would mix their rows, so the second is refused for as long as the first lives.
     """
 
     def __init__(self, path: Path, resume_at: int | None = None) -> None:
         self._path = Path(path)
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._end = 0 if resume_at is None else _length_until(self._path, resume_at)
             # without a buffer: what could not be written must not come back when it is closed
             self._file = _regular(self._path).open("ab", buffering=0)
-            self._file.truncate(self._end)
         except OSError as error:
             raise self._refusal(error) from error
+        try:
+            self._claim()
+            self._end = 0 if resume_at is None else _length_until(self._path, resume_at)
+            self._file.truncate(self._end)
+        except OSError as error:
+            self._file.close()
+            raise self._refusal(error) from error
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _claim(self) -> None:
+        """Nobody else may write while this file is open; the kernel forgets it with the process."""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RondelError(
+                f"Another process is still writing to the run in {self._path.parent}: wait for its "
+                "end or end it, or choose another folder."
+            ) from None
+        except OSError:  # some network file systems have no locks
+            pass
 
     def write(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the row as it is in the file, in plain numbers."""

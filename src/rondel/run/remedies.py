@@ -44,7 +44,8 @@ def _found(setup: Setup, cores: int) -> Iterator[tuple[str, str]]:
         if flags := next(filter(None, more), ""):
             yield name, flags
     if plan.cut and (flags := _placed(setup, parse("all"), whole=True)):
-        yield "whole", flags
+        gone = [f"--{name}" for name in ("free", "lag") if getattr(plan, name)]
+        yield "whole", flags + (f" without {' and '.join(gone)}" if gone else "")
     if len(plan.pieces) > 2 and acting > 1 and not plan.free:
         fewer = Plan((Piece(ACTING, acting), Piece(("memory", "gradient", "update"))), plan.lag)
         if flags := _placed(setup, fewer):

@@ -107,13 +107,15 @@ class Run:
         meta |= {"eval_episodes": self.eval_episodes}
         return checkpoint.save(folder, ring.tree(), ring.stored(), meta)
 
-    def restore(self, path: Path) -> None:
-        """Go on from a checkpoint. If its memory is gone, the run's own stays: empty."""
+    def restore(self, path: Path, with_memory: bool = True) -> None:
+        """Go on from a checkpoint; if its memory is gone or left out, that stays empty."""
         saved = read(path)
         empty = self.ring.stored()
-        state, memory, _ = checkpoint.load(path, self.ring.tree_like(saved.in_flight), empty)
+        like = self.ring.tree_like(saved.in_flight)
+        state, memory, _ = checkpoint.load(path, like, empty if with_memory else None)
         if memory is None:
-            self.notes.append("this checkpoint's memory is gone: it starts empty")
+            gone = "gone" if with_memory else "left out"
+            self.notes.append(f"this checkpoint's memory is {gone}: it starts empty")
             memory = empty
         state, memory = jax.tree.map(jnp.array, (state, memory))
         self.ring.restore(state, memory, saved.round, saved.steps)

@@ -14,7 +14,7 @@ from rondel.run.limits import limits_again
 from rondel.run.setup import Setup
 from rondel.run.several import Job
 
-ELSEWHERE = "it ran with other XLA flags or cores before: numbers may differ in their last bits"
+ELSEWHERE = "it ran with other flags or threads of XLA before: last bits may differ"
 _MOST = 1_000  # each has a folder, and a place in the program
 
 

@@ -18,6 +18,7 @@ from rondel import plan as plans
 from rondel.algorithms.tuned import TUNED
 from rondel.algorithms.wrappers import with_observation_normalisation, with_reward_scaling
 from rondel.envs import bare_id, check, is_ours, make
+from rondel.envs.lastwords import last_words
 from rondel.errors import RondelError, at_least
 from rondel.execution import learning, mesh
 from rondel.execution.backend import Backend
@@ -89,7 +90,8 @@ def prepare(
     """
     if isinstance(algorithm, str):
         algorithm = algorithms.find(algorithm)
-    world = make(env)
+    with last_words():
+        world = make(env)
     name, build = _named(algorithm)
     fields, chosen = dict(fields or {}), {}
     brought = fields.get("network") if networks.are_taken_by(build) else None
@@ -370,7 +372,8 @@ def _settled(plan: Plan, options: Options) -> Plan:
 
 def _check_env(world: Env | HostWorld, deadline: float) -> None:
     if not is_ours(world):  # ours are checked in our own tests
-        with told_if_late(f"Trying {world.spec.id} out before the run", deadline):
+        late = told_if_late(f"Trying {world.spec.id} out before the run", deadline)
+        with late, last_words():
             check(world)
 
 

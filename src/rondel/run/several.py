@@ -15,20 +15,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
-import numpy as np
-
 from rondel.execution import vector
 from rondel.execution.loop import Limits, NotFinite, met, next_pace, stop_if_not_finite
 from rondel.execution.meter import CALLBACK, OUTPUT, PYTHON
 from rondel.execution.round import Report
-from rondel.plan.pointing import counted
 from rondel.run import driving, folder, machine, summary
-from rondel.run.cost import Cost
-from rondel.run.display import Display, Progress, Silent
+from rondel.run.display import Display
 from rondel.run.driving import Callback, Log, drive, go_on, interrupts
-from rondel.run.interval import interval
 from rondel.run.run import Run
 from rondel.run.setup import Setup
+from rondel.run.telling import OneSeed, Shown, ending, result
 
 
 class Job(NamedTuple):
@@ -67,7 +63,7 @@ class Runs(Sequence[Run]):
     def __init__(self, path: Path, runs: Sequence[Run], seconds: float) -> None:
         self.path = path
         self._runs = tuple(runs)
-        self.result = _result(path, self._runs, seconds)
+        self.result = result(path, self._runs, seconds)
 
     @overload
     def __getitem__(self, index: int) -> Run: ...
@@ -93,28 +89,28 @@ def drive_all(
     """Run all of them to their limits. `path` is the folder that holds theirs."""
     first = jobs[0].setup
     whole = first.options.on == "inline" and vector.fits(first.task, first.plan)
-    ending = f"The runs failed; their folders are in {path}."
+    last = f"The runs failed; their folders are in {path}."
     again = go_on(path, log)
-    shown = _Shown(display, path, jobs)
+    shown = Shown(display, path, first, [job.seed for job in jobs])
     try:
         if whole:
             runs, lost = _together(jobs, callbacks, shown, began, log)
         else:
             runs, lost = _apart(jobs, callbacks, shown, log)
         if lost:
-            ending = f"{len(lost)} of {len(jobs)} seeds failed; all folders are in {path}."
+            last = f"{len(lost)} of {len(jobs)} seeds failed; all folders are in {path}."
             raise _lost(lost, len(jobs))
         done = Runs(path, runs, time.monotonic() - began)
-        ending = _ending(done)
+        last = ending(done.result)
     except _Stopped:
-        ending = f"Stopped; go on with {again}."
+        last = f"Stopped; go on with {again}."
         raise KeyboardInterrupt from None
     except KeyboardInterrupt:  # a second one, which does not wait
-        ending = f"Stopped at once; go on with {again} from what was saved."
+        last = f"Stopped at once; go on with {again} from what was saved."
         raise
     finally:
         folder.let_go(path, *(job.path for job in jobs))
-        shown.stop(ending)
+        shown.stop(last)
     return done
 
 
@@ -134,7 +130,7 @@ def _lost(lost: dict[int, NotFinite], of: int) -> NotFinite:
 def _together(
     jobs: Sequence[Job],
     callbacks: Sequence[Callback],
-    display: _Shown,
+    display: Shown,
     began: float,
     log: Sequence[str],
 ) -> tuple[list[Run], dict[int, NotFinite]]:
@@ -164,7 +160,7 @@ def _together(
 
 
 def _rounds(
-    rings: vector.Rings, logs: Sequence[Log], callbacks: Sequence[Callback], display: _Shown
+    rings: vector.Rings, logs: Sequence[Log], callbacks: Sequence[Callback], display: Shown
 ) -> tuple[dict[int, NotFinite], bool]:
     """All rounds up to the limits -> those whose loss is no number, and whether Ctrl-C ended it."""
     limits = logs[0].run.limits
@@ -203,7 +199,7 @@ def _rounds(
         return lost, interrupted.is_set()
 
 
-def _take(log: Log, reports: list[Report], callbacks: Sequence[Callback], display: _Shown) -> bool:
+def _take(log: Log, reports: list[Report], callbacks: Sequence[Callback], display: Shown) -> bool:
     """Write down and show what a seed has done; True if a callback wants it to end there."""
     stop_if_not_finite(reports, log.run.advice)
     answers: list[Any] = []
@@ -221,7 +217,7 @@ def _take(log: Log, reports: list[Report], callbacks: Sequence[Callback], displa
 
 
 def _apart(
-    jobs: Sequence[Job], callbacks: Sequence[Callback], display: _Shown, log: Sequence[str]
+    jobs: Sequence[Job], callbacks: Sequence[Callback], display: Shown, log: Sequence[str]
 ) -> tuple[list[Run], dict[int, NotFinite]]:
     """Each on the run's backend, some at a time -> the runs, and why some of them are lost."""
     lost: dict[int, NotFinite] = {}
@@ -243,7 +239,7 @@ def _apart(
         if stop.is_set():
             raise _Stopped
         try:
-            shown = _OneSeed(display, job.seed, how)
+            shown = OneSeed(display, job.seed, how)
             began, run = time.monotonic(), job.run()
             run.at_a_time = width
             return drive(run, room, wrapped, shown, began, log, job.found, stop)
@@ -285,120 +281,3 @@ def at_a_time(setup: Setup, seeds: int) -> int:
         return 1
     copies = sum(piece.copies for piece in setup.plan.pieces)
     return max(1, min(seeds, machine.cores() // copies))
-
-
-# What is shown and told.
-
-
-class _Shown:
-    """One display for all seeds, if there is any."""
-
-    def __init__(self, display: Display | None, path: Path, jobs: Sequence[Job]) -> None:
-        self._display, self._path = display or Silent(), path
-        self._setup = jobs[0].setup if display else None
-        self._seeds = [job.seed for job in jobs]
-        self._began = False
-        self._turn = threading.Lock()
-
-    def fitting(self, rings: int) -> tuple[Cost, int] | None:
-        """What so many of them take of memory, where someone is shown it."""
-        return driving.fitting(self._setup, rings) if self._setup else None
-
-    def begin(self, rows: list[tuple[str, str]], how: str) -> None:
-        """What is said before the first of them, once."""
-        with self._turn:
-            if self._began or not rows:
-                return
-            self._began = True
-            said = [(label, text) for label, text in rows if label not in ("until", "folder")]
-            until = dict(rows)["until"].rpartition(", seed ")[0]
-            seeds = f"{_listed(self._seeds)}, {how}"
-            said += [("until", until), ("seeds", seeds), ("folder", str(self._path))]
-            self._display.start(said)
-
-    def update(self, seed: int, progress: Progress) -> None:
-        with self._turn:
-            self._display.update(progress._replace(seed=seed))
-
-    def note(self, seed: int, message: str) -> None:
-        self.say(f"seed {seed}: {message}")
-
-    def say(self, message: str) -> None:
-        """Of all of them."""
-        with self._turn:
-            self._display.note(message)
-
-    def stop(self, message: str) -> None:
-        self._display.stop(message)
-
-
-class _OneSeed:
-    """The display of one of them."""
-
-    def __init__(self, shown: _Shown, seed: int, how: str) -> None:
-        self._shown, self._seed, self._how = shown, seed, how
-
-    def start(self, summary: list[tuple[str, str]]) -> None:
-        self._shown.begin(summary, self._how)
-
-    def update(self, progress: Progress) -> None:
-        self._shown.update(self._seed, progress)
-
-    def note(self, message: str) -> None:
-        self._shown.note(self._seed, message)
-
-    def stop(self, message: str) -> None:
-        """The others may go on."""
-
-
-def _listed(seeds: Sequence[int]) -> str:
-    many = len(seeds) > 8
-    return f"{seeds[0]} to {seeds[-1]}" if many else ", ".join(map(str, seeds))
-
-
-def _result(path: Path, runs: Sequence[Run], seconds: float) -> dict[str, Any]:
-    """What `--json` prints: means over seeds with their intervals, then each seed's own."""
-    results = [run.result for run in runs]
-    told: dict[str, Any] = {name: results[0][name] for name in ("algorithm", "env")}
-    told |= {"seeds": len(runs), "at_a_time": max(run.at_a_time for run in runs)}
-    told |= {"steps": sum(result["steps"] for result in results)}
-    for name in ("return_mean", "eval_return"):
-        known = [result[name] for result in results if result[name] is not None]
-        told |= dict.fromkeys((name, f"{name}_low", f"{name}_high"))
-        if len(known) == len(runs):
-            middle = interval(np.array([known]), iqm=False)
-            told |= dict(
-                zip(
-                    (name, f"{name}_low", f"{name}_high"), map(float, np.ravel(middle)), strict=True
-                )
-            )
-    return told | {"seconds": round(seconds, 3), "path": str(path), "runs": results}
-
-
-def _ending(done: Runs) -> str:
-    """What all seeds have come to: a line for each, then their means."""
-    result = done.result
-    lines = []
-    for run in result["runs"]:
-        lines.append(
-            f"seed {run['seed']}: {run['steps']:,} steps, {_scores(run)}".removesuffix(", ")
-        )
-    for name, word in _WORDS.items():
-        if result[name] is not None:
-            low, high = result[f"{name}_low"], result[f"{name}_high"]
-            mean = f"{word}, mean over seeds: {result[name]:.1f}"
-            known = f", 95 % interval {low:.1f} to {high:.1f}" if len(done) > 1 else ""
-            lines.append(mean + known)
-    lines.append(f"Done: {counted(len(done), 'seed')} in {result['seconds']:.1f} s")
-    lines.append(f"Each is a run in {done.path}")
-    return "\n".join(lines)
-
-
-_WORDS = {"return_mean": "return", "eval_return": "greedy"}
-
-
-def _scores(result: dict[str, Any]) -> str:
-    said = [
-        f"{word} {result[name]:.1f}" for name, word in _WORDS.items() if result[name] is not None
-    ]
-    return ", ".join(said)

@@ -15,6 +15,7 @@ from rondel.run.display import Display, Silent
 from rondel.run.driving import Callback, drive, fitting
 from rondel.run.limits import limits as checked
 from rondel.run.limits import limits_again
+from rondel.run.offer import offering
 from rondel.run.run import Run
 from rondel.run.seeds import ELSEWHERE, jobs_again, jobs_for
 from rondel.run.setup import Setup, prepare
@@ -148,17 +149,19 @@ def resume(
     began = time.monotonic()
     at_least(0, eval_episodes=eval_episodes)
     log = outputs.names_in(log)
-    if seeds := folder.seeds_in(Path(path)):
-        brought = {"algorithm": algorithm, "env": env, "config": config, "network": network}
-        wanted = (steps, until_return, eval_episodes)
-        jobs = jobs_again(Path(path), seeds, wanted, brought, placing)
-        return drive_all(jobs, Path(path), _listed(callbacks), display, began, log)
-    found = checkpoint.find(Path(path))
-    before = saved.read(found)
-    limits = limits_again(before, steps, until_return)
-    placing = {"on": before.options.get("on")} | placing
-    free = machine.room()
-    run = load(found, algorithm=algorithm, env=env, config=config, network=network, **placing)
+    asked = {"steps": steps, "until_return": until_return, "env": env, "network": network}
+    with offering(asked | placing | {"log": tuple(log)}):
+        if seeds := folder.seeds_in(Path(path)):
+            brought = {"algorithm": algorithm, "env": env, "config": config, "network": network}
+            wanted = (steps, until_return, eval_episodes)
+            jobs = jobs_again(Path(path), seeds, wanted, brought, placing)
+            return drive_all(jobs, Path(path), _listed(callbacks), display, began, log)
+        found = checkpoint.find(Path(path))
+        before = saved.read(found)
+        limits = limits_again(before, steps, until_return)
+        placing = {"on": before.options.get("on")} | placing
+        free = machine.room()
+        run = load(found, algorithm=algorithm, env=env, config=config, network=network, **placing)
     run.limits = limits
     if eval_episodes is not None:
         run.eval_episodes = eval_episodes
@@ -189,12 +192,14 @@ def load(
     env: Any = None,
     config: Any = None,
     network: Any = None,
+    memory: bool = True,
     **placing: Any,
 ) -> Run:
     """A run as its newest checkpoint, or the one given, has it: to ask, evaluate or go on with.
 
     All of it is in this process, unless `placing` says otherwise: plan, lag, free, on, resources,
-    address, deadline, restarts.
+    address, deadline, restarts. Without `memory`, what it learns from is not read: to play, it need
+    not be there.
     """
     placing = {"on": "inline", "resources": None, "address": None} | placing
     found = checkpoint.find(Path(path))
@@ -206,7 +211,7 @@ def load(
     saved.check_learner(found, setup)
     run = Run(setup, limits, here, folder.home_of(found))
     try:
-        run.restore(found)
+        run.restore(found, memory)
     except BaseException:
         run.close()
         raise

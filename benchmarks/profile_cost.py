@@ -1,155 +1,135 @@
-"""What it costs to know where the time goes: the same run with its meters and without, by turns.
+"""What it costs to know where the time goes: one run with its meters on and off, by turns.
 
-    python benchmarks/profile_cost.py        a few minutes on 2 cores; a table in Markdown
+    python benchmarks/profile_cost.py           some 7 minutes on 2 cores; a table in Markdown
+    python benchmarks/profile_cost.py --write   puts it into docs/profiling.md
 
-Without means that no mark is made and that no request waits for its program to end. In one thread
-that is switched from call to call of a single run; with processes each turn is a run of its own,
-without meters by a `sitecustomize` that its processes import. It is processor time of all of them:
-others on the machine don't count, though they are in the caches too. Linux only.
+Off means that no mark is made and that no request waits for its program to end. It is switched
+between turns of a few rounds of the same run, in the same processes, in the order on, off, off, on:
+what differs from run to run, and what drifts, is in both alike. Of every four turns there is one
+ratio, and of the ratios the median with its 95 % interval by their order. Processor time is that of
+all processes of the run. Linux only.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
-import rondel
-from rondel.execution import fragment
-from rondel.execution.backends import inline
-from rondel.execution.meter import Meter
-
+PAGE = Path(__file__).parents[1] / "docs" / "profiling.md"
+MARKS = ("<!-- cost -->\n", "<!-- end of cost -->\n")
 HOST = "gymnasium:CartPole-v1"
-IN_TURN = {  # one thread: (environment, calls, rounds of a call)
-    "fused PPO, `all`": ("CartPole-v1", 400, 2),
-    "host PPO, `all`": (HOST, 500, 1),
-}
-PLAN = "actor*2 | learner"
-STEPS, WARM, TURNS = 40_000, 10_000, 6  # of a run over processes, and how many with and without
-OFF = """\
+SECONDS = 110.0  # of each run
+# every process of a run imports this as it starts, and can then be told to switch
+CUSTOM = '''\
+import sys, time
 from rondel.execution import meter
-meter.Meter.mark = meter.Meter.ran = lambda *_, **__: None
-meter.ready = lambda tree: tree
-"""
+
+_CLASS = {name: getattr(meter.Meter, name) for name in ("mark", "ran", "beats")}
+_READY = meter.ready
+_HOLD = ("fragment", "backends.inline", "backends.worker")
 
 
-@contextmanager
-def unmetered() -> Iterator[None]:
-    """No marks in this thread, and no waiting for what was asked for."""
-    kept = (Meter.mark, Meter.ran, inline.ready, fragment.ready)
-    nothing: Any = lambda *_, **__: None  # noqa: E731
-    Meter.mark = Meter.ran = nothing  # type: ignore[method-assign]
-    inline.ready = fragment.ready = lambda tree: tree
-    try:
-        yield
-    finally:
-        Meter.mark, Meter.ran, inline.ready, fragment.ready = kept  # type: ignore[method-assign]
+def switch(on):
+    """Meters on or off -> processor seconds of this process so far."""
+    nothing = lambda *_, **__: None
+    off = {"mark": nothing, "ran": nothing, "beats": lambda *_: nothing}
+    for name, kept in _CLASS.items():
+        setattr(meter.Meter, name, kept if on else off[name])
+    for name in _HOLD:
+        if module := sys.modules.get(f"rondel.execution.{name}"):
+            module.ready = _READY if on else lambda tree: tree
+    return time.process_time()
 
 
-def in_turn(env: str, calls: int, rounds: int) -> tuple[list[float], list[float]]:
-    """Processor seconds of a call, with and without."""
-    spent: tuple[list[float], list[float]] = ([], [])
-    with rondel.start("ppo", env, steps=2**40) as run:
-        reports = run.rounds(at_a_time=rounds)
-        for _ in range(10 * rounds):
+meter.Metered.switch = lambda self, on: switch(on)
+'''
+
+
+class Case(NamedTuple):
+    env: str
+    rounds: int  # of a turn
+    fields: dict[str, Any]
+    in_a_call: int = 1
+
+
+CASES = {
+    "fused PPO, `all`": Case("CartPole-v1", 8, {}, 4),
+    "host PPO, `all`": Case(HOST, 3, {}),
+    "host PPO, `actor*2 | learner`, processes": Case(
+        HOST, 4, {"plan": "actor*2 | learner", "on": "processes", "block": 4}
+    ),
+}
+
+
+def blocks(case: Case) -> Iterator[list[tuple[float, float]]]:
+    """(processor seconds, seconds) of turns on, off, off, on, again and again."""
+    import sitecustomize
+
+    import rondel
+
+    with rondel.start("ppo", case.env, steps=2**40, **case.fields) as run:
+        reports = run.rounds(at_a_time=case.in_a_call)
+        elsewhere = [] if run.ring.here else [copy for piece in run.ring.copies for copy in piece]
+
+        def switched(on: bool) -> float:
+            told = run.ring.backend.get([copy.call("switch", on) for copy in elsewhere])
+            return float(sitecustomize.switch(on) + sum(map(float, told)))
+
+        def turn(on: bool) -> tuple[float, float]:
+            switched(on)
+            for _ in range(case.in_a_call):
+                next(reports)  # what the turn before has left in caches and queues
+            spent, began = switched(on), time.perf_counter()
+            for _ in range(case.rounds):
+                next(reports)
+            seconds = time.perf_counter() - began
+            return switched(on) - spent, seconds
+
+        for _ in range(20 * case.in_a_call):
             next(reports)
-        for i in range(2 * calls):
-            # pairs in turned order, so that what drifts drifts through both alike
-            without = (i % 4) in (1, 2)
-            began = time.process_time()
-            if without:
-                with unmetered():
-                    _take(reports, rounds)
-            else:
-                _take(reports, rounds)
-            spent[without].append(time.process_time() - began)
-    return spent
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            yield [turn(on) for on in (True, False, False, True)]
 
 
-def _take(reports: Iterator[Any], rounds: int) -> None:
-    for _ in range(rounds):
-        next(reports)
-
-
-def over_processes() -> tuple[list[float], list[float]]:
-    """Processor seconds of a run, with and without."""
-    spent: tuple[list[float], list[float]] = ([], [])
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "sitecustomize.py").write_text(OFF)
-        for i in range(2 * TURNS):
-            without = (i % 4) in (1, 2)
-            paths = ([folder] if without else []) + [path for path in sys.path if path]
-            told = subprocess.run(
-                [sys.executable, __file__, "turn"],
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
-                check=True,
-                capture_output=True,
-                text=True,
-            )
-            seconds, marks = json.loads(told.stdout.splitlines()[-1])
-            assert without == (marks == 0), "the meters were not switched"
-            spent[without].append(seconds)
-    return spent
-
-
-def turn() -> None:
-    """One run over processes: its processor seconds when it is warm, and how much was marked."""
-    with rondel.start("ppo", HOST, steps=STEPS, plan=PLAN, on="processes", block=4) as run:
-        began = None
-        for report in run:
-            if began is None and report.steps > WARM:
-                began = _processor_seconds()
-        assert began is not None
-        seconds = _processor_seconds() - began
-        marks = sum(len(told.spent) for piece in run.ring.metered() for _, told in piece)
-    print(json.dumps([seconds, marks]))
-
-
-def _processor_seconds() -> float:
-    """Of this process and all below it."""
-    ticks, parents = {}, {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:  # it has ended
-            continue
-        parents[int(path.parent.name)] = int(fields[1])
-        ticks[int(path.parent.name)] = int(fields[11]) + int(fields[12])
-    ours = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in ours} - ours:
-        ours |= more
-    return sum(ticks[pid] for pid in ours) / os.sysconf("SC_CLK_TCK")
-
-
-def _row(name: str, each: tuple[list[float], list[float]]) -> str:
-    """Medians, the middle of the differences of neighbours, and its interval by their order."""
-    metered, bare = (median(spent) for spent in each)
-    pairs = sorted((a - b) / bare for a, b in zip(*each, strict=True))
-    half = len(pairs) / 2
-    out = max(0, int(half - 0.98 * len(pairs) ** 0.5))  # 95 % of a fair coin's counts are inside
-    unit, scale = ("s", 1.0) if metered > 1 else ("ms", 1e3)
-    return (
-        f"| {name} | {len(pairs)} | {metered * scale:.4g} {unit} | {bare * scale:.4g} {unit} | "
-        f"{median(pairs):+.2%} | {pairs[out]:+.1%} to {pairs[-1 - out]:+.1%} |"
-    )
+def row(name: str, case: Case) -> str:
+    found = list(blocks(case))
+    cells = []
+    for kind in (0, 1):
+        ratios = sorted((a[kind] + d[kind]) / (b[kind] + c[kind]) - 1 for a, b, c, d in found)
+        half = len(ratios) / 2
+        out = max(0, int(half - 0.98 * len(ratios) ** 0.5))  # 95 % of a fair coin's counts are in
+        low, high = ratios[out], ratios[-1 - out]
+        cells.append(f"{median(ratios):+.2%} ({low:+.2%} to {high:+.2%})")
+    each = median(b[1] + c[1] for _, b, c, _ in found) / 2 / case.rounds
+    name = name.replace("|", "\\|")
+    return f"| {name} | {4 * len(found)} | {each * 1e3:.1f} ms | {' | '.join(cells)} |"
 
 
 def main() -> None:
-    print("| run | pairs | with meters | without | more | 95 % interval |")
-    print("|---|---|---|---|---|---|")
-    for name, (env, calls, rounds) in IN_TURN.items():
-        print(_row(name, in_turn(env, calls, rounds)), flush=True)
-    name = f"host PPO, `{PLAN}`, processes".replace("|", "\\|")
-    print(_row(name, over_processes()), flush=True)
+    if "RONDEL_SWITCH" not in os.environ:  # start again, with that in the path of every process
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "sitecustomize.py").write_text(CUSTOM)
+            paths = os.pathsep.join([folder, *(path for path in sys.path if path)])
+            told = os.environ | {"PYTHONPATH": paths, "RONDEL_SWITCH": "1"}
+            sys.exit(os.spawnve(os.P_WAIT, sys.executable, [sys.executable, *sys.argv], told))
+    lines = ["| run | turns | a round | processor time | time |", "|---|---|---|---|---|"]
+    print("\n".join(lines))
+    for name, case in CASES.items():
+        lines.append(row(name, case))
+        print(lines[-1], flush=True)
+    if "--write" in sys.argv:
+        before, start, rest = PAGE.read_text().partition(MARKS[0])
+        _, stop, after = rest.partition(MARKS[1])
+        assert start + stop == "".join(MARKS), f"{PAGE} has no place for the table"
+        PAGE.write_text(before + start + "\n".join(lines) + "\n" + stop + after)
 
 
 if __name__ == "__main__":
-    turn() if sys.argv[1:] == ["turn"] else main()
+    main()

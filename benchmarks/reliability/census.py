@@ -69,8 +69,9 @@ class Census:
     def check(self, run: Any) -> None:
         """Are a run's own copies among them?"""
         for pid in (*copies_of(run), *servers_of(run)):
-            with suppress(psutil.NoSuchProcess):
-                if not self.is_marked(pid) and _lives(psutil.Process(pid)):
+            with suppress(psutil.Error):
+                # a process that is just ending has none at all
+                if (environ := psutil.Process(pid).environ()) and environ.get(_MARK) != self._mark:
                     self.strangers.add(pid)
 
     def left(self, seconds: float = 15.0) -> tuple[list[psutil.Process], int]:

@@ -1,17 +1,19 @@
-"""What keeping costs without any fault: runs that keep and runs that do not, by turns.
+"""What keeping costs without any fault: one run keeps and does not keep, by turns.
 
-A pair is started, one of each, and each is idle in the other's turns; who is first changes from
-turn to turn. A ratio is that of two neighbouring turns, so that what else the machine does meets
-both. Two equal runs differ by some percent for as long as they live, so there are several pairs:
-the interval is over these (Student's t). CPU time is what keeping takes whoever else is busy.
+Two equal runs differ by some percent for as long as they live, more than keeping costs. So both
+sides are the same processes: keeping is switched on and off between rounds. A turn with it goes
+from one state that was kept to the next but one, which is all that keeping does; the turn without
+it, before or behind by the toss of a coin, takes as many rounds. A ratio is that of such a pair.
+The interval is over all pairs of several runs. CPU time is what keeping takes whoever else is busy.
 """
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from cases import Case
@@ -20,58 +22,60 @@ from census import Census, cpu_seconds
 from rondel.run.interval import interval
 
 HEAD = [
-    "| run | on | pairs | turns with a state kept | time of a step | 95 % interval "
+    "| run | on | runs | pairs of turns | seconds of a turn | time of a step | 95 % interval "
     "| CPU time of a step | 95 % interval |",
-    "|---|---|---|---|---|---|---|---|",
+    "|---|---|---|---|---|---|---|---|---|",
 ]
-PAIRS, TURNS = 8, 8
-SECONDS = 2.0  # of a turn: 1 s or 200 times what it takes lie between two states that are kept
+SECONDS = 240.0  # of all runs of a row
+RUNS = 3
+STATES = 2  # kept in a turn
+RESTARTS = 20  # what a run has by itself
+
+
+class Spent(NamedTuple):
+    seconds: float
+    busy: float  # CPU seconds of all processes
+    steps: int
 
 
 def cost(case: Case, on: str, seconds: float) -> str:
     """A row: kept against not kept."""
     with _room(on):
-        pairs = [_pair(case, on, seconds, i) for i in range(PAIRS)]
-    ratios, states = zip(*pairs, strict=True)
+        pairs = [pair for seed in range(RUNS) for pair in _run(case, on, seconds / RUNS, seed)]
     told = []
-    for each in zip(*ratios, strict=True):
-        middle, low, high = (x.item() for x in interval(np.array([each]), iqm=False))
+    for a_step in (lambda s: s.seconds / s.steps, lambda s: s.busy / s.steps):
+        ratios = np.array([[a_step(kept) / a_step(plain) for kept, plain in pairs]])
+        middle, low, high = (x.item() for x in interval(ratios, iqm=True))
         told.append(f"{middle:.3f} | {low:.3f} to {high:.3f}")
-    kept = f"{sum(states)} of {PAIRS * TURNS}"
-    return f"| {case.name} | {on} | {PAIRS} | {kept} | {' | '.join(told)} |"
+    turn = np.median([kept.seconds for kept, _ in pairs])
+    return f"| {case.name} | {on} | {RUNS} | {len(pairs)} | {turn:.1f} | {' | '.join(told)} |"
 
 
-def _pair(case: Case, on: str, seconds: float, number: int) -> tuple[tuple[float, float], int]:
-    """Medians of the ratios of time and of CPU time, and how many turns had a state kept."""
-    census, ratios, states = Census(), [], 0
-    case = case._replace(steps=10**12)
-    restarts = (20, 0) if number % 2 else (0, 20)
-    with case.start(on, restarts=restarts[0]) as one, case.start(on, restarts=restarts[1]) as other:
-        kept, plain = (one, other) if restarts[0] else (other, one)
-        runners = Runner(kept, census), Runner(plain, census)
-        for runner in runners:
-            runner.warm_up()
-        for turn in range(TURNS):
-            spent = {}
-            for runner in runners if turn % 2 else reversed(runners):
-                base = runner.base()
-                spent[runner] = runner.turn(seconds)
-                states += runner.base() is not base
-            time_, busy = (a / b for a, b in zip(*(spent[r] for r in runners), strict=True))
-            ratios.append((time_, busy))
-    time_, busy = np.median(ratios, 0).tolist()
-    return (time_, busy), states
+def _run(case: Case, on: str, seconds: float, seed: int) -> list[tuple[Spent, Spent]]:
+    """Pairs of turns of one run: kept, and not kept."""
+    coin, census, pairs = random.Random(seed), Census(), []
+    with case._replace(steps=10**12).start(on, restarts=RESTARTS, seed=seed) as run:
+        runner = Runner(run, census)
+        runner.warm_up()
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if coin.random() < 0.5:
+                kept = runner.kept()
+                pairs.append((kept[0], runner.plain(kept[1])))
+            else:  # as many rounds as the last turn had: they differ by a round or two
+                plain = runner.plain(runner.rounds)
+                pairs.append((runner.kept()[0], plain))
+    return pairs
 
 
 @contextmanager
 def _room(on: str) -> Iterator[None]:
-    """A cluster for two runs at a time."""
     if on != "ray":
         yield
         return
     import ray
 
-    ray.init("local", num_cpus=12, include_dashboard=False, log_to_driver=False)
+    ray.init("local", num_cpus=6, include_dashboard=False, log_to_driver=False)
     try:
         yield
     finally:
@@ -83,29 +87,53 @@ class Runner:
 
     def __init__(self, run: Any, census: Census) -> None:
         self._run, self._census, self._reports = run, census, run.rounds()
-        self._left = time.monotonic()  # when it last became idle
-
-    def base(self) -> Any:
-        """The newest state that was kept, of any copy; None if there is none."""
-        return next(
-            (c.journal.base for c in self._run.ring.backend._copies if c.journal.base), None
-        )
+        self._backend = run.ring.backend
+        self._journals = [c.journal for c in self._backend._copies if c.journal.is_kept]
+        self.rounds = 0  # of the last turn that kept
 
     def warm_up(self) -> None:
-        """Until it learns, and has kept a state if it is one that keeps."""
-        keeps = any(copy.journal.is_kept for copy in self._run.ring.backend._copies)
-        while not next(self._reports).metrics or (keeps and self.base() is None):
+        """Until it learns and all programs are compiled; how long a turn is is known then."""
+        while not next(self._reports).metrics:
             pass
-        self._left = time.monotonic()
+        self.kept()
 
-    def turn(self, seconds: float) -> tuple[float, float]:
-        """Seconds, and CPU seconds of all processes, for a step."""
-        keeper = self._run.ring.backend._keeper
-        keeper._last += time.monotonic() - self._left  # its clock stood still meanwhile
-        began, busy, before = time.monotonic(), cpu_seconds(self._census), self._run.steps
-        while time.monotonic() - began < seconds:
+    def kept(self) -> tuple[Spent, int]:
+        """A turn with keeping, from one state to another -> and how many rounds it had."""
+        self._switch(True)
+        base, states, rounds = self._base(), 0, 0
+        before = self._now()
+        while states < STATES:
             next(self._reports)
-        spent = time.monotonic() - began, cpu_seconds(self._census) - busy
-        self._left = time.monotonic()
-        steps = self._run.steps - before
-        return spent[0] / steps, spent[1] / steps
+            rounds += 1
+            if self._base() is not base:
+                base, states = self._base(), states + 1
+        self.rounds = rounds
+        return self._since(before), rounds
+
+    def plain(self, rounds: int) -> Spent:
+        """A turn without."""
+        self._switch(False)
+        before = self._now()
+        for _ in range(rounds):
+            next(self._reports)
+        return self._since(before)
+
+    def _base(self) -> Any:
+        """The newest state that was kept; all copies' are kept at once."""
+        return self._journals[0].base
+
+    def _switch(self, on: bool) -> None:
+        """Between two rounds: keep from now on, beginning with a state; or forget it all."""
+        for journal in self._journals:
+            journal.is_kept, journal.base, journal.answered = on, None, []
+        self._backend._restarts = RESTARTS if on else 0
+        self._backend._keeper.abandon()
+        if on:
+            self._backend.settled(now=True)
+            assert self._base() is not None
+
+    def _now(self) -> Spent:
+        return Spent(time.monotonic(), cpu_seconds(self._census), self._run.steps)
+
+    def _since(self, before: Spent) -> Spent:
+        return Spent(*(b - a for a, b in zip(before, self._now(), strict=True)))

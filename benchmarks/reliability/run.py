@@ -79,9 +79,9 @@ def tables(
             for case in cases:
                 try:
                     if what == "cost":
-                        row = cost(case, on, min(args.seconds, SECONDS))
+                        row = cost(case, on, args.seconds or SECONDS)
                     else:
-                        row = strike(case, on, what, args.seconds)
+                        row = strike(case, on, what, args.seconds or 60.0)
                 except Exception:
                     failed += 1
                     print(f"FAILED: {what}, {case.name}, {on}", flush=True)
@@ -121,7 +121,9 @@ def main() -> None:
     parser.add_argument("what", nargs="?", default="faults", choices=whats)
     parser.add_argument("--only", choices=["processes", "ray"], help="one backend")
     parser.add_argument("--case", type=int, choices=range(len(CASES)), help="one of the cases")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of strikes, or of a turn")
+    parser.add_argument(
+        "--seconds", type=float, help="of strikes (60), or of what keeping costs (240)"
+    )
     parser.add_argument("--minutes", type=float, default=30.0, help="of soaking")
     parser.add_argument("--every", type=float, help="seconds between the strikes of a soak")
     parser.add_argument("--write", action="store_true", help="write the tables to docs")

@@ -19,6 +19,8 @@ import venvs
 from rows import ROWS, Row
 
 RESULTS = Path(__file__).parents[1] / "results"
+README = Path(__file__).parents[2] / "README.md"
+BEGIN, END = "<!-- scoreboard: by run.py --report -->\n", "<!-- end of scoreboard -->\n"
 HEAD = """# Scoreboard
 
 `make bench` measures the quick rows, `make bench-full` all of them, and
@@ -85,7 +87,7 @@ def _written(figure: float) -> str:
 
 
 def _named(peer: str) -> str:
-    names = {"sb3": "SB3", "sbx": "SBX", "sf": "Sample Factory", "rllib": "RLlib"}
+    names = {"sb3": "SB3", "torch": "SB3", "sbx": "SBX", "sf": "Sample Factory", "rllib": "RLlib"}
     library = peer.partition("_")[0]
     return names.get(library, library)
 
@@ -108,11 +110,30 @@ def line(row: Row) -> str:
     )
 
 
+def short() -> str:
+    """The README's table: ratios of what was measured, whoever is ahead."""
+    lines = ["| row | workload | times the peer | goal |", "|---|---|---|---|"]
+    for row in ROWS:
+        if (record := load(row)) is None:
+            continue
+        told = ", ".join(f"{t:.2f} x {_named(p)}" for p, t in ratios(row, record).items())
+        goal = "" if row.goal is None else f"{row.goal:g} x {_named(row.peers[0])}"
+        lines.append(f"| {row.name} | {row.what} | {told} | {goal} |")
+    return "\n".join([*lines, ""])
+
+
+def with_short(text: str) -> str:
+    """The README with that table between its marks."""
+    before, _, rest = text.partition(BEGIN)
+    return before + BEGIN + short() + END + rest.partition(END)[2]
+
+
 def write() -> None:
-    """The table and the chart of all rows that were ever measured."""
+    """The tables and the chart of all rows that were ever measured."""
     titles = "row", "workload", "ratio", "goal", "Rondel", "peers", "busy"
     head = ["| " + " | ".join(titles) + " |", "|---" * len(titles) + "|"]
     (RESULTS / "scoreboard.md").write_text(HEAD + "\n".join([*head, *map(line, ROWS), ""]))
+    README.write_text(with_short(README.read_text()))
     chart(RESULTS / "scoreboard.png")
 
 

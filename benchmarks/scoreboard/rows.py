@@ -174,4 +174,9 @@ ROWS = [
         functools.partial(script, "our_memory"), ("sb3_memory", "rllib_memory"), less=True,
         same_work=False,
     ),
+    Row(
+        "install", "packages on disk of what training on CartPole needs", "MB",
+        functools.partial(script, "our_size"), ("rejax_size", "torch_size", "rllib_size"),
+        less=True, same_work=False,
+    ),
 ]  # fmt: skip

@@ -21,10 +21,10 @@ from noise import Quiet
 from rows import HERE, ROWS, Row
 
 
-def theirs(peer: str) -> float:
+def theirs(peer: str, *more: str) -> float:
     name, _, argument = peer.partition(":")
     python = venvs.python(report.venv_of(peer))
-    command = [python, str(HERE / "peers" / f"{name}.py"), *filter(None, [argument])]
+    command = [python, str(HERE / "peers" / f"{name}.py"), *filter(None, [argument]), *more]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(command[1:])} failed:\n{done.stderr[-3000:]}")

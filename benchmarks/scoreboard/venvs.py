@@ -54,10 +54,3 @@ def versions(name: str) -> dict[str, str]:
     )  # fmt: skip
     found = {p["name"].lower().replace("_", "-"): p["version"] for p in json.loads(listed.stdout)}
     return {package: found[package] for package in sorted(wanted) if package in found}
-
-
-def installed_bytes(interpreter: str) -> int:
-    """What the packages of an environment take on disk."""
-    code = "import sysconfig; print(sysconfig.get_paths()['purelib'])"
-    said = subprocess.run([interpreter, "-c", code], capture_output=True, text=True, check=True)
-    return sum(f.stat().st_size for f in Path(said.stdout.strip()).rglob("*") if f.is_file())

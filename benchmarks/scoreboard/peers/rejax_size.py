@@ -1,0 +1,5 @@
+"""Megabytes of an environment with rejax."""
+
+from size import megabytes
+
+print(megabytes())

@@ -1,0 +1,5 @@
+"""Megabytes of an environment with RLlib."""
+
+from size import megabytes
+
+print(megabytes())

@@ -32,6 +32,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 machine.settle()
+jax.config.update("jax_num_cpu_devices", 1)  # else the first test with copies would settle it
 
 
 @pytest.fixture(scope="module", autouse=True)

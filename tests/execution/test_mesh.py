@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -9,43 +10,103 @@ from pathlib import Path
 
 import pytest
 
+from marks import few_of
+
 TESTS = Path(__file__).parents[1]
 
 # in a process of its own, since the number of devices is settled when JAX starts
 SCRIPT = """
+import sys
+
 from rondel.run import machine
 
 machine.settle()
 import jax
+
+jax.config.update("jax_num_cpu_devices", 2)
 import numpy as np
 
-from execution.test_equality import assert_equal, run, task
+from execution.backends.same import gymnasium_cartpole
+from execution.test_equality import ENV, assert_equal, run, task
 from rondel.execution.backends.inline import Inline
 from rondel.execution.ring import Ring
 from rondel.plan import parse
 
-ring = Ring(task("toy"), parse("all*2"))
-assert ring.fused and len(ring.policy) == 1
+name, text, world = sys.argv[1:]
+plan, env = parse(text), gymnasium_cartpole() if world == "gymnasium" else ENV
+ring = Ring(task(name, env), plan)
+assert len(ring.policy) == 1 and ring.gradient is ring.policy
 run(ring, 300)
 saved, at = jax.tree.map(np.array, (ring.tree(), ring.stored())), (ring.round, ring.steps)
-other = Ring(task("toy"), parse("all*2"))
-other.restore(*saved, *at)
-apart = run(Ring(task("toy"), parse("all*2"), Inline(meshed=False)), 700)
-for meshed in (run(ring, 700), run(other, 700)):
-    meshed["returns"] = apart["returns"]  # those before the stop were reported there
-    assert_equal(meshed, apart)
+apart = Ring(task(name, env), plan, Inline(meshed=False))
+assert len(apart.gradient) == 2
+rings = [ring]
+if world == "jax":  # another environment begins new episodes
+    rings.append(Ring(task(name, env), plan))
+    rings[1].restore(*saved, *at)
+    expected = run(apart, 700)
+else:
+    run(apart, 300)
+    expected = run(apart, 700)
+for meshed in (run(each, 700) for each in rings):
+    meshed["returns"] = expected["returns"]  # those before the stop were reported there
+    assert_equal(meshed, expected)
 print("equal")
 """
+SPREAD = "actor+memory | gradient*2 | update"
+CASES = (
+    ("toy", "all*2", "jax"),
+    ("ppo", "all*2", "jax"),
+    ("ppo", SPREAD, "jax"),
+    ("dqn", "actor | memory | gradient*2 | update", "jax"),  # with priorities
+    ("dqn", SPREAD, "gymnasium"),
+)
 
 
-@pytest.mark.long
-def test_copies_on_devices_equal_copies_in_turn() -> None:
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
+@pytest.mark.parametrize(("name", "plan", "world"), few_of(CASES, CASES[3:4]))
+def test_copies_on_devices_equal_copies_in_turn(name: str, plan: str, world: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
-        env=os.environ | {"XLA_FLAGS": flags.strip(), "PYTHONPATH": str(TESTS)},
+        [sys.executable, "-c", SCRIPT, name, plan, world],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])},
         capture_output=True,
         text=True,
         timeout=280,
     )
     assert done.stdout.strip() == "equal", done.stderr
+
+
+TREE = """
+import jax
+
+jax.config.update("jax_num_cpu_devices", 2)
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import PartitionSpec
+
+from rondel.execution import mesh
+
+mesh._SMALL = 5
+jax.config.update("jax_numpy_rank_promotion", "allow")
+
+
+def every(x):
+    copy = jax.lax.axis_index("copy")
+    tree = {"a": x + copy, "b": jnp.ones((2, 3)) * copy, "n": copy, "yes": copy > 0}
+    return mesh.gathered(tree)
+
+
+devices = jax.sharding.Mesh(np.array(jax.devices()), ("copy",))
+none = PartitionSpec()
+program = jax.shard_map(every, mesh=devices, in_specs=none, out_specs=none, check_vma=False)
+print(jax.tree.map(lambda x: (x.dtype.name, x.tolist()), program(jnp.arange(2.0))))
+"""
+
+
+def test_trees_of_all_copies_in_their_order() -> None:
+    told = subprocess.check_output([sys.executable, "-c", TREE], text=True)
+    assert ast.literal_eval(told) == {
+        "a": ("float32", [[0.0, 1.0], [1.0, 2.0]]),
+        "b": ("float32", [[[0.0] * 3] * 2, [[1.0] * 3] * 2]),  # larger than what is joined
+        "n": ("int32", [0, 1]),
+        "yes": ("bool", [False, True]),
+    }

@@ -299,6 +299,18 @@ def test_copies_on_devices_of_this_process_are_one_program(monkeypatch: pytest.M
     assert ways(facts) == ["policy summary update x2", "gradient contribution update x6"]
 
 
+def test_gradients_on_devices_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "local_device_count", lambda: 2)
+    facts = dqn("actor+memory | gradient*2 | update", on="inline")
+    *_, memory, gradient, update = [run for piece in facts.fragments for run in piece.runs]
+    rest = (
+        ": part of one program for all 3 draws of a round, on 2 devices, each with all of memory "
+        "and its rows of a batch"
+    )
+    assert [memory, gradient, update] == [f"memory{rest}", f"gradient{rest}", f"update{rest}"]
+    assert ways(facts) == ["gradient contribution update x6", "gradient feedback memory x6"]
+
+
 def test_what_is_asked_of_the_machine() -> None:
     assert [f.asks for f in dqn("actor*2 | learner", on="threads").fragments] == 2 * [{"thread": 1}]
     here = dqn("actor*2 | learner")

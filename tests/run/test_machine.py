@@ -3,7 +3,10 @@
 import os
 import subprocess
 import sys
+import textwrap
 import zlib
+
+import pytest
 
 from rondel.run import machine
 
@@ -28,6 +31,33 @@ def test_xla_has_one_thread_unless_its_user_asks_for_more(monkeypatch):
     monkeypatch.setenv("NPROC", "5")
     assert machine.settle().endswith("on 5 threads")
     assert "PJRT_NPROC" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("before", "plan", "on", "devices"),
+    [
+        ("", "all*2", "inline", 2),
+        ("", "actor+memory | gradient*2 | update", "inline", 2),
+        ("", "actor*2 | learner", "processes", 1),
+        ("", "all*4", "processes", 1),  # more than there are cores
+        ("jax.devices()", "all*2", "processes", 1),  # JAX has started
+        ("jax.config.update('jax_num_cpu_devices', 3)", "all*2", "inline", 3),  # its user's word
+    ],
+)
+def test_a_device_for_each_copy_that_can_be_a_part_of_one_program(before, plan, on, devices):
+    code = textwrap.dedent(f"""
+        import jax
+        from rondel.run import machine
+        from rondel.run.setup import prepare
+
+        machine.cores = lambda: 2
+        machine.settle()
+        {before}
+        setup = prepare("ppo", "CartPole-v1", fields={{"plan": "{plan}", "lanes": 32}})
+        print(setup.options.on, jax.local_device_count())
+    """)
+    told = subprocess.check_output([sys.executable, "-c", code], text=True)
+    assert told.split() == [on, str(devices)]
 
 
 def test_programs_that_were_cut_off_are_removed(tmp_path):

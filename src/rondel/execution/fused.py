@@ -6,7 +6,7 @@ so the numbers don't depend on how many rounds a call is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +17,7 @@ from jax import lax
 from rondel.execution import experience, learning
 from rondel.execution.episodes import Recent, mean_return, means, push
 from rondel.execution.experience import Lanes, Outcome
-from rondel.execution.learning import Contribution
+from rondel.execution.learning import ALONE, Others
 from rondel.execution.task import Task, boundary
 from rondel.types import Array, Step, Tree
 
@@ -50,9 +50,8 @@ class Round(NamedTuple):
 class Exchange(NamedTuple):
     """How the copies of a ring hear of each other, inside one program."""
 
-    part: learning.Part = learning.WHOLE  # which of how many this is
     lanes: Callable[[Tree], Tree] = lambda tree: tree  # [b, ...] of all copies, as [B, ...]
-    contributions: Callable[[Contribution], Sequence[Contribution]] = learning.alone
+    learning: Others = ALONE
 
 
 def one_round(
@@ -71,11 +70,11 @@ def one_round(
         task, seed, weights, state.env, state.step, state.lanes, lane, round
     )
     produced = boundary(produced)
-    memory = learning.add(task, seed, memory, produced.items, round, others.part)
+    memory = learning.add(task, seed, memory, produced.items, round, others.learning.memory)
     summary, outcome = others.lanes((produced.summary, produced.outcome))
     learner = task.algorithm.absorb(state.learner, summary)
     learner, memory, metrics = learning.learn(
-        task, seed, learner, memory, round, others.part, others.contributions, draws
+        task, seed, learner, memory, round, others.learning, draws
     )
     recent = push(state.recent, outcome)
     state = State(learner, env, step, lanes, recent)

@@ -27,9 +27,19 @@ class Contribution(NamedTuple):
     metrics: dict[str, Array]
 
 
-def alone(contribution: Contribution) -> Sequence[Contribution]:
-    """There is no other copy."""
-    return [contribution]
+class Others(NamedTuple):
+    """How copies that learn in one program hear of each other; by default there are none."""
+
+    memory: Part = WHOLE  # which shard of it is here
+    gradient: Part = WHOLE  # which copy of it this is
+    mine: Callable[[Tree], Tree] = lambda batch: batch  # its rows of what was drawn here
+    # own contribution, own feedback -> contributions of all, feedback on all that was drawn here
+    exchange: Callable[[Contribution, Tree], tuple[Sequence[Contribution], Tree]] = (
+        lambda contribution, feedback: ([contribution], feedback)
+    )
+
+
+ALONE = Others()
 
 
 def init(task: Task, seed: Array) -> Tree:
@@ -124,26 +134,26 @@ def learn(
     state: Tree,
     memory: Tree,
     round: Array,
-    part: Part = WHOLE,
-    exchange: Callable[[Contribution], Sequence[Contribution]] = alone,
+    others: Others = ALONE,
     draws: Array | None = None,
 ) -> tuple[Tree, Tree, dict[str, Array]]:
     """All draws of a round in one loop -> (state, memory, metrics: means over the draws).
 
-    `exchange` gives the contributions of all copies, in their order, for one's own. `draws` is how
-    many there are, where that is known otherwise than by the round.
+    `draws` is how many there are, where that is known otherwise than by the round.
     """
     algorithm = task.algorithm
     known = boundary(algorithm.learning(state)) if algorithm.label else ()
 
     def one(j: Array, loop: Tree) -> Tree:
         state, memory, sums = loop
-        batch, ticket = draw(task, seed, memory, round, j, part)
-        batch = label(task, seed, known, boundary(batch), round, j, part)
-        made = gradient(task, seed, algorithm.learning(state), batch, round, j, part)
+        batch, ticket = draw(task, seed, memory, round, j, others.memory)
+        mine = others.mine(boundary(batch))
+        mine = label(task, seed, known, mine, round, j, others.gradient)
+        made = gradient(task, seed, algorithm.learning(state), mine, round, j, others.gradient)
         feedback, contribution = boundary(made)
+        contributions, feedback = others.exchange(contribution, feedback)
         memory = algorithm.memory.rank(memory, ticket, feedback)
-        grads, metrics = together(exchange(contribution))
+        grads, metrics = together(contributions)
         return algorithm.update(state, grads), memory, jax.tree.map(jnp.add, sums, metrics)
 
     def metrics_of(state: Tree, memory: Tree) -> dict[str, Array]:

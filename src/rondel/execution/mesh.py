@@ -18,20 +18,25 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from rondel.execution import experience, fused, learning
 from rondel.execution.episodes import Recent
-from rondel.execution.learning import Contribution
+from rondel.execution.learning import Contribution, Others
 from rondel.execution.meter import Metered
 from rondel.execution.task import Task, keeps_state, with_keys, without_keys
 from rondel.plan import Plan
 from rondel.types import Array, Tree
 
+_SMALL = 2**18  # numbers in an array
 _EVERY, _SAME = PartitionSpec("copy"), PartitionSpec()  # type: ignore[no-untyped-call]
+
+
+def copies_in(plan: Plan) -> int:
+    """How many copies of the whole ring a plan is, and nothing else; 1 if it is no such plan."""
+    at_once = plan.lag == 0 and not plan.free
+    return plan.pieces[0].copies if at_once and len(plan.pieces) == 1 else 1
 
 
 def fits(task: Task, plan: Plan) -> bool:
     """Is this plan copies of the whole ring, with a device for each?"""
-    copied = len(plan.pieces) == 1 and plan.pieces[0].copies > 1
-    at_once = plan.lag == 0 and not plan.free and keeps_state(task.env)
-    return copied and at_once and jax.local_device_count() >= plan.pieces[0].copies
+    return keeps_state(task.env) and 1 < copies_in(plan) <= jax.local_device_count()
 
 
 class MeshFragment(Metered):
@@ -63,15 +68,12 @@ class MeshFragment(Metered):
     def _program(self) -> Any:
         copies = self.copies
 
-        def gather(tree: Tree) -> Tree:
-            return lax.all_gather(tree, "copy", tiled=True)
-
-        def exchange(contribution: Contribution) -> list[Contribution]:
-            every = lax.all_gather(contribution, "copy")
-            return [jax.tree.map(lambda x, i=i: x[i], every) for i in range(copies)]
+        def exchange(own: Contribution, feedback: Tree) -> tuple[list[Contribution], Tree]:
+            return unstacked(gathered(own), copies), feedback
 
         def one_copy(seed: Array, state: fused.State, memory: Tree, *rest: Array) -> Tree:
-            others = fused.Exchange((lax.axis_index("copy"), copies), gather, exchange)
+            part = lax.axis_index("copy"), copies
+            others = fused.Exchange(gather, Others(part, part, exchange=exchange))
             mine = jax.tree.map(lambda x: x[0], memory)
             advance = fused.program(self.task, others)
             state, mine, reports, n = advance(seed, state, mine, *rest)
@@ -123,6 +125,39 @@ class MeshFragment(Metered):
 
     def close(self) -> None:
         """Nothing to free."""
+
+
+def gathered(tree: Tree) -> Tree:
+    """A tree of all copies [copies, ...], in their order; small arrays of a type go as one.
+
+    Copies wait for each other at every array that they exchange, which takes longer than to join
+    it with others, unless it is large.
+    """
+    leaves, form = jax.tree.flatten(tree)
+    small = [i for i, x in enumerate(leaves) if x.size <= _SMALL]
+    every = {i: lax.all_gather(x, "copy") for i, x in enumerate(leaves) if x.size > _SMALL}
+    for kind in dict.fromkeys(leaves[i].dtype for i in small):
+        mine = [i for i in small if leaves[i].dtype == kind]
+        flat = jnp.concatenate([leaves[i].ravel() for i in mine])
+        ends = np.cumsum([leaves[i].size for i in mine])[:-1].tolist()
+        parts = jnp.split(lax.all_gather(flat, "copy"), ends, axis=1)
+        every |= {i: x.reshape(-1, *leaves[i].shape) for i, x in zip(mine, parts, strict=True)}
+    return jax.tree.unflatten(form, [every[i] for i in range(len(leaves))])
+
+
+def gather(tree: Tree) -> Tree:
+    """Rows [b, ...] of all copies, in their order [B, ...]."""
+    return behind_each_other(gathered(tree))
+
+
+def behind_each_other(tree: Tree) -> Tree:
+    """Rows of all copies [copies, b, ...] as [B, ...]."""
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tree)
+
+
+def unstacked(tree: Tree, copies: int) -> list[Tree]:
+    """The trees of all copies [copies, ...], one by one."""
+    return [jax.tree.map(lambda x, i=i: x[i], tree) for i in range(copies)]
 
 
 _PARTS = ("learner", "lanes", "step", "env", "memory")

@@ -75,6 +75,11 @@ class Ring:
         alone = len(self.plan.pieces) == len(self.policy) == 1 and not self.plan.lag
         return alone and isinstance(self.task.env, Env) and not self.pending
 
+    @property
+    def spreads(self) -> bool:
+        """Are all pieces in one fragment, which has its gradients on several devices?"""
+        return len(self.copies) > 1 and all(piece is self.copies[0] for piece in self.copies)
+
     def _present(self) -> dict[int, Copy]:
         """The policy's copies that run, by number: all of them, where the plan has no range."""
         return self.crew.here() if self.crew else dict(enumerate(self.policy))

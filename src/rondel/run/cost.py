@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rondel.execution import experience, learning
+from rondel.execution import experience, learning, spread
 from rondel.execution.keys import key_of, per_lane
 from rondel.execution.seeds import Purpose
 from rondel.execution.task import Task, keeps_state
@@ -89,8 +89,13 @@ def cost_of(setup: Setup) -> Cost:
     """The cost of a run that is ready to be made."""
     task, plan, on = setup.task, setup.plan, setup.options.on
     shard = shard_like(task, plan.copies("memory"), on)
+    spreads = on == "inline" and spread.fits(plan)  # then every device holds what is learned from
     pieces = tuple(
-        PieceCost(piece.name, piece.copies, _holds(task, plan, piece, shard))
+        PieceCost(
+            piece.name,
+            plan.copies("gradient") if spreads else piece.copies,
+            _holds(task, plan, piece, shard),
+        )
         for piece in plan.pieces
     )
     apart = plan.pieces if on in ("processes", "ray") else ()

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rondel.execution import experience, learning, mesh
+from rondel.execution import experience, learning, mesh, spread
 from rondel.execution.backend import drives, name_of
 from rondel.execution.keys import key_of, per_lane
 from rondel.execution.layout import groups, phases
@@ -104,6 +104,7 @@ def explained(setup: Setup) -> Explanation:
     shard = shard_like(task, plan.copies("memory"), options.on)
     rows = shard.rows * (1 if own_rounds(plan) else plan.copies("memory"))
     meshed = options.on == "inline" and mesh.fits(task, plan)
+    spreads = options.on == "inline" and spread.fits(plan)
     copies = sum(piece.copies for piece in plan.pieces)
     asks = resources_for(plan, options.resources or "")
     return Explanation(
@@ -132,14 +133,14 @@ def explained(setup: Setup) -> Explanation:
                 piece.stages,
                 piece.copies,
                 piece.least or piece.copies,
-                tuple(_runs(task, plan, piece, meshed)),
+                tuple(_runs(task, plan, piece, meshed, spreads)),
                 _holds(task, piece, shard),
                 asks[i] if options.on == "ray" else _ASKS[str(options.on)],
                 tuple(_share(task, plan, i, copy, rows) for copy in range(piece.copies)),
             )
             for i, piece in enumerate(plan.pieces)
         ),
-        handovers=tuple(handovers(task, plan, shard, options.on != "inline", meshed)),
+        handovers=tuple(handovers(task, plan, shard, options.on != "inline", meshed, spreads)),
         tuned=setup.tuned,
     )
 
@@ -197,7 +198,7 @@ def _numbers(task: Task, plan: Plan) -> str:
     return f"{every}: those of `all{lagged}`{rounding}"
 
 
-def _runs(task: Task, plan: Plan, piece: Piece, meshed: bool) -> Iterator[str]:
+def _runs(task: Task, plan: Plan, piece: Piece, meshed: bool, spreads: bool) -> Iterator[str]:
     """What a fragment makes one program of, and what not."""
     if meshed:
         yield f"all copies: one program on {piece.copies} devices, which runs many rounds in a call"
@@ -224,8 +225,13 @@ def _runs(task: Task, plan: Plan, piece: Piece, meshed: bool) -> Iterator[str]:
         yield f"policy: a Python loop of {steps} around a program that acts {blocks}{half}"
     here = (*stages, "label") if _labels(task, plan, piece) else stages
     learns = [stage for stage in _PROGRAMS if stage in here]
-    if {"memory", "update"} <= set(learns) and piece.copies == 1:
-        every = f"all {draws} draws" if draws > 1 else "the one draw"
+    every = f"all {draws} draws" if draws > 1 else "the one draw"
+    if spreads and learns:
+        yield (
+            f"{'+'.join(learns)}: part of one program for {every} of a round, on "
+            f"{spread.parts_in(plan)} devices, each with all of memory and its rows of a batch"
+        )
+    elif {"memory", "update"} <= set(learns) and piece.copies == 1:
         yield f"{'+'.join(learns)}: one program for {every} of a round"
     elif learns:
         programs = ", ".join(_PROGRAMS[stage] for stage in learns)

@@ -50,11 +50,12 @@ def own_rounds(plan: Plan) -> bool:
 
 
 def handovers(
-    task: Task, plan: Plan, shard: Shard, to_driver: bool, meshed: bool
+    task: Task, plan: Plan, shard: Shard, to_driver: bool, meshed: bool, spreads: bool
 ) -> Iterator[Handover]:
     """What leaves a copy in a round, in the ring's order.
 
-    It is `execution.round` that hands it over, and inside one program on several devices `mesh`.
+    It is `execution.round` that hands it over, and inside one program on several devices `mesh` or
+    `spread`.
     """
     policy, memory, gradient, update = (
         plan.piece_of(stage) for stage in ("policy", "memory", "gradient", "update")
@@ -78,6 +79,7 @@ def handovers(
         yield _handover("policy", "env", "action", row.action, steps)
 
     to_update = actors if policy != update else policy.copies - 1
+    to_update = 0 if spreads else to_update
     if to_update:
         items, told = experience.produced_like(task._replace(block=mine), mine)
         if policy != memory:
@@ -87,6 +89,11 @@ def handovers(
 
     made = _learning_like(task, plan, shard)
     contribution = made.contribution
+    if spreads:
+        between = draws * gradient.copies * (gradient.copies - 1)
+        yield _handover("gradient", "update", "contribution", contribution, between)
+        yield _handover("gradient", "memory", "feedback", made.feedback, between)
+        return
     yield from _batches(task, plan, shard, made)
     if gradient != update:
         yield _handover("update", "gradient", "variables", made.variables, draws * teachers)

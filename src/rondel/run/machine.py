@@ -43,6 +43,17 @@ def settle() -> str:
     return f"{flags} on {threads} threads"
 
 
+def offer_devices(copies: int) -> None:
+    """Let JAX see the cores as so many devices, so that as many copies can be one program.
+
+    Not if there are fewer cores, if JAX has started, or if its user has said how many there are.
+    """
+    said = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    if 1 < copies <= cores() and not said and jax.config.values["jax_num_cpu_devices"] < 1:
+        with suppress(RuntimeError):  # JAX has started
+            jax.config.update("jax_num_cpu_devices", copies)
+
+
 def sweep(cache: Path) -> None:
     """Remove programs that a kill or a full disk has cut off: JAX never writes them again.
 

@@ -155,10 +155,9 @@ def _spread(piece: Piece, share: Share) -> str:
 def taken(ring: Ring, about: About) -> tuple[Profile, list[dict[str, Any]]]:
     """The profile of a run so far, and the newest events of all copies for a trace."""
     every, driver = ring.metered(), ring.meter.told()
-    shared = len(ring.plan.pieces) > 1 and ring.here
     rows: dict[str, tuple[str, Told]] = {}
     for name, one in chain(*every, [("driver", driver)]):
-        rows.setdefault(one.who, (IN_TURN if shared else name, one))
+        rows.setdefault(one.who, (IN_TURN if _in_turn(ring) else name, one))
     events = [traced(name, i, one) for i, (name, one) in enumerate(rows.values())]
     base = ring.base.told if ring.base and ring.round > ring.base.round else {}
     first = ring.base.round if base and ring.base else 0
@@ -181,21 +180,31 @@ def put_together(
     ring: Ring, about: About, told: Sequence[Sequence[Told | Glance]], driver: Told | Glance
 ) -> Profile:
     """The profile of what the copies of each piece say; those who share a thread say the same."""
-    shared = len(ring.plan.pieces) > 1 and ring.here
     pieces: list[Piece] = []
     starting = seconds = 0.0
     seen: set[str] = set()
-    for piece, every in zip(ring.plan.pieces, told, strict=True):
+    for name, every in zip(_names(ring), told, strict=True):
         new = {one.who: one for one in every if one.who not in seen}
         seen.update(new)
         if new:
-            name = IN_TURN if shared else piece.name
             pieces.append(_piece(name, list(new.values()), about.on))
         for one in new.values():
             first = sum(spent.seconds for spent in one.spent if spent.kind == STARTING)
             starting, seconds = max(starting, first), max(seconds, one.seconds - first)
     own = None if driver.who in seen else _piece("driver", [driver], about.on)
     return Profile(about, seconds, starting, 0, tuple(pieces), own)
+
+
+def _in_turn(ring: Ring) -> bool:
+    """Do several pieces share the driver's thread?"""
+    return ring.here and len(ring.copies) > 1 and not ring.spreads
+
+
+def _names(ring: Ring) -> list[str]:
+    """What the pieces are called: those that share a thread, or a program, have one name."""
+    if _in_turn(ring) or ring.spreads:
+        return [IN_TURN if _in_turn(ring) else "all"] * len(ring.copies)
+    return [piece.name for piece in ring.plan.pieces]
 
 
 def traced(name: str, number: int, told: Told) -> list[dict[str, Any]]:

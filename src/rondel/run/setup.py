@@ -20,7 +20,7 @@ from rondel.algorithms.wrappers import with_observation_normalisation, with_rewa
 from rondel.envs import bare_id, check, is_ours, make
 from rondel.envs.lastwords import last_words
 from rondel.errors import RondelError, at_least
-from rondel.execution import learning, mesh
+from rondel.execution import learning, mesh, spread
 from rondel.execution.backend import Backend
 from rondel.execution.backends.inline import Inline
 from rondel.execution.patience import told_if_late
@@ -90,6 +90,7 @@ def prepare(
     """
     if isinstance(algorithm, str):
         algorithm = algorithms.find(algorithm)
+    _offer_devices(fields or {})
     with last_words():
         world = make(env)
     name, build = _named(algorithm)
@@ -130,7 +131,7 @@ def prepare(
         options.lanes,
         options.block or options.lanes,
     )
-    if "on" not in fields and mesh.fits(task, plan):  # then it is one program over the devices
+    if "on" not in fields and is_one_program(task, plan):  # over the devices that there are
         options = dataclasses.replace(options, on="inline")
     if options.on != "ray":  # whose copies may be on several machines
         _check_size(task)
@@ -353,6 +354,19 @@ def _planned(options: Options) -> tuple[Options, Plan]:
         raise RondelError(f"address={options.address!r} is of a Ray cluster: it needs on='ray'.")
     options = dataclasses.replace(options, plan=str(plan), lag=plan.lag, free=plan.free, on=on)
     return options, _settled(plan, options)
+
+
+def _offer_devices(fields: dict[str, Any]) -> None:
+    """Before anything starts JAX: a device for each copy that could be a part of one program."""
+    own = _spelled(split(fields)[0])
+    if own.get("on") in (None, "inline"):
+        plan = plans.parse(own.get("plan", Options.plan), own.get("lag"), own.get("free"))
+        machine.offer_devices(max(mesh.copies_in(plan), spread.parts_in(plan)))
+
+
+def is_one_program(task: Task, plan: Plan) -> bool:
+    """Do copies run in one program, on several devices of this process?"""
+    return mesh.fits(task, plan) or spread.fits(plan)
 
 
 def _settled(plan: Plan, options: Options) -> Plan:

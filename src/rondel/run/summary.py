@@ -31,6 +31,8 @@ def rows(run: Run, cost: Cost, room: int) -> list[tuple[str, str]]:
     how = f"on {setup.options.on}{lag_rule(ring.plan)}"
     if ring.fused:
         how = "one fused XLA program"
+    elif ring.spreads:
+        how = f"in this process, gradients on {ring.plan.copies('gradient')} of its devices"
     elif not ring.plan.cut:
         how = f"a Python loop around compiled calls{lag_rule(ring.plan)}"
     lanes, steps = counted(task.lanes, "lane"), counted(algorithm.rollout, "step")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from rondel.execution import mesh
+from rondel.execution import mesh, spread
 from rondel.execution.backend import Copy, drives, envs_of, name_of, recipe
 from rondel.execution.hosted import Direct
 from rondel.execution.meter import PYTHON, Meter, Seen, ready, stage_of
@@ -68,9 +68,9 @@ class InlineCopy:
 class Inline:
     """The backend that is a plain loop.
 
-    Copies of the whole ring are one program where there is a device for each; `meshed=False` runs
-    them in turn all the same. A step of a host environment that takes more than `deadline` seconds
-    is said to.
+    Copies of the whole ring, or of its gradients, are one program where there is a device for each;
+    `meshed=False` runs them in turn all the same. A step of a host environment that takes more than
+    `deadline` seconds is said to.
     """
 
     def __init__(self, meshed: bool = True, deadline: float = 600.0) -> None:
@@ -81,8 +81,11 @@ class Inline:
 
     def launch(self, task: Any, plan: Plan) -> list[list[Copy]]:
         if self._meshed and mesh.fits(task, plan):
-            self._copies = [InlineCopy("all", mesh.MeshFragment(task, plan), self.meter)]
-            return [list(self._copies)]
+            return self._in_one_place(mesh.MeshFragment(task, plan), plan)
+        if isinstance(task, Task) and not isinstance(task.env, Env):
+            self._watch = Watch(task.env.spec.id, self.meter, self._deadline)
+        if self._meshed and spread.fits(plan):
+            return self._in_one_place(spread.SpreadFragment(task, plan), plan)
         pieces: list[list[Any]] = []
         for piece, (_, copies, _) in enumerate(plan.pieces):
             pieces.append([])
@@ -91,13 +94,17 @@ class Inline:
                 made = InlineCopy(name_of(plan, piece, copy), make(*args), self.meter)
                 pieces[-1].append(made)
                 self._copies.append(made)
-        if isinstance(task, Task) and not isinstance(task.env, Env):
-            self._watch = Watch(task.env.spec.id, self.meter, self._deadline)
         if drives(plan):
             links = [Direct(env) for env in pieces[0]]
             for i, policy in enumerate(pieces[1]):
                 policy.fragment.connect({e: links[e] for e in envs_of(plan, i)})
         return pieces
+
+    def _in_one_place(self, fragment: Any, plan: Plan) -> list[list[Copy]]:
+        """All pieces of a plan, where one fragment does what their copies would."""
+        self._copies = [InlineCopy("all", fragment, self.meter)]
+        everything: list[Copy] = list(self._copies)
+        return [everything] * len(plan.pieces)
 
     def get(self, promises: Sequence[Any]) -> list[Any]:
         return list(promises)

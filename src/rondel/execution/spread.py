@@ -1,0 +1,99 @@
+"""The uncut ring, whose gradients are made in parts on several devices of this process.
+
+It is what `gradient*n` does, in one program: every device has the learner and all of memory, draws
+the same batch and takes its own part of it. The numbers are those of the same copies anywhere else.
+"""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from rondel.execution import learning
+from rondel.execution.backend import drives
+from rondel.execution.fragment import Fragment
+from rondel.execution.layout import WHOLE, Share
+from rondel.execution.learning import Contribution, Others
+from rondel.execution.mesh import behind_each_other, gathered, unstacked
+from rondel.execution.task import Task
+from rondel.plan import Plan, parse
+from rondel.types import Array, Tree
+
+_SAME = PartitionSpec()  # type: ignore[no-untyped-call]
+
+
+def parts_in(plan: Plan) -> int:
+    """How many gradients a plan makes at a time, if they are all that it has copies of; else 1."""
+    alone = all(
+        piece.copies == 1 or set(piece.stages) <= {"label", "gradient"} for piece in plan.pieces
+    )
+    at_once = plan.lag == 0 and not plan.free and not drives(plan)
+    return plan.copies("gradient") if alone and at_once else 1
+
+
+def fits(plan: Plan) -> bool:
+    """Are gradients all that this plan has copies of, with a device for each?"""
+    return 1 < parts_in(plan) <= jax.local_device_count()
+
+
+class SpreadFragment(Fragment):
+    """All stages, with gradients on several devices."""
+
+    def __init__(self, task: Task, plan: Plan) -> None:
+        self.parts = plan.copies("gradient")
+        self.mesh = Mesh(np.array(jax.local_devices()[: self.parts]), ("copy",))
+        super().__init__(task, parse("all"), 0, 0)
+        self.learner, self.memory = self._everywhere((self.learner, self.memory))
+
+    def _everywhere(self, tree: Tree) -> Tree:
+        return jax.device_put(tree, NamedSharding(self.mesh, _SAME))
+
+    def _jit(self) -> None:
+        super()._jit()
+        task, parts = self.task, self.parts
+
+        def one_part(seed: Array, learner: Tree, memory: Tree, round: Array) -> Tree:
+            which = lax.axis_index("copy")
+
+            def mine(batch: Tree) -> Tree:
+                def cut(x: Array) -> Array:
+                    size = x.shape[0] // parts
+                    return lax.dynamic_slice_in_dim(x, which * size, size)
+
+                return jax.tree.map(cut, batch)
+
+            def exchange(own: Contribution, feedback: Tree) -> tuple[list[Contribution], Tree]:
+                every, feedback = gathered((own, feedback))
+                return unstacked(every, parts), behind_each_other(feedback)
+
+            others = Others(learning.WHOLE, (which, parts), mine, exchange)
+            return learning.learn(task, seed, learner, memory, round, others)
+
+        learn = jax.shard_map(
+            one_part,
+            mesh=self.mesh,
+            in_specs=(_SAME, _SAME, _SAME, _SAME),
+            out_specs=_SAME,
+            check_vma=False,
+        )
+        self._learn = jax.jit(learn, donate_argnums=2)
+
+    def add(self, round: int, share: Share = WHOLE, *items: Tree) -> None:
+        """Put what was made here into memory, on every device."""
+        self._made[0] = self._everywhere(self._made[0])
+        super().add(round)
+
+    def absorb(self, *summaries: Tree) -> None:
+        """What the round's lanes report to the learner, on every device."""
+        super().absorb(*map(self._everywhere, summaries))
+
+    def acting(self) -> Tree:
+        """What the policy needs to know of the learner; it acts on the first device."""
+        return jax.tree.map(lambda x: x.addressable_data(0), super().acting())
+
+    def restore(self, parts: dict[str, Tree]) -> None:
+        """Go on from what `snapshot` once gave, or from some of it."""
+        super().restore(parts)
+        self.learner, self.memory = self._everywhere((self.learner, self.memory))

@@ -270,3 +270,15 @@ def test_a_run_of_a_round_or_two_is_too_short_to_tell():
         "What bounds this run can't be told of 0.0015 s after 1.6 s of starting and compiling: a "
         "longer one would show it."
     )
+
+
+@pytest.mark.parametrize(("draws", "said"), [(4, True), (2_000, False)])
+def test_other_cores_are_offered_where_a_draw_is_long(draws: int, said: bool) -> None:
+    cores = {"cores": "--plan CORES"}
+    inside = made_up(FUSED, apart=APART, fused=True, remedies=cores, draws=draws)
+    # a round takes 1 s, of which a draw's gradient is 0.6 / 4 or 0.6 / 2,000
+    assert ("one of 2 cores: --plan CORES shares" in diagnose(inside).text) is said
+    learner = piece("all", learner_xla=0.9, env_simulator=0.1)
+    assert ("--plan CORES" in diagnose(made_up(learner, remedies=cores, draws=draws)).text) is said
+    bound = piece("all", learner_xla=0.1, env_simulator=0.9)
+    assert "--plan CORES" not in diagnose(made_up(bound, remedies=cores, draws=draws)).text

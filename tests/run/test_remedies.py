@@ -51,3 +51,21 @@ def test_a_run_of_few_lanes_is_offered_smaller_blocks() -> None:
     assert found["sleepers"] == '--plan "actor*4 | learner" --block 2 --on processes'
     seven = prepare("ppo", "gymnasium:Acrobot-v1", fields={"lanes": 7})
     assert "sleepers" not in remedies.about(seven, fused=False).remedies
+
+
+@pytest.mark.parametrize(
+    ("env", "fields", "flags"),
+    [
+        ("CartPole-v1", {"lanes": 64}, '--plan "all*2"'),
+        ("CartPole-v1", {"lanes": 8}, '--plan "all*2" --block 4'),
+        ("gymnasium:CartPole-v1", {}, '--plan "actor+memory | gradient*2 | update"'),
+        ("CartPole-v1", {"lanes": 7}, None),
+        ("CartPole-v1", {"lanes": 64, "plan": "all*2", "on": "inline"}, None),
+    ],
+)
+def test_a_run_on_one_core_is_offered_others(
+    env: str, fields: dict[str, Any], flags: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "cores", lambda: 2)
+    found = remedies.about(prepare("ppo", env, fields=fields), fused=False).remedies
+    assert found.get("cores") == flags

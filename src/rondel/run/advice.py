@@ -17,6 +17,7 @@ from rondel.run.profile import IN_TURN, About, Piece, Profile
 
 UNEVEN = "uneven copies"
 _HANDOVER = 5e-3  # seconds: what a round costs more once it is cut, about
+_EXCHANGE = 4e-4  # seconds: what a draw costs more once its batch is shared by cores, about
 _MUCH = 0.3  # of the time
 _LEARNS = "which changes what is learned"
 _REMEDIES = {
@@ -52,7 +53,8 @@ class Bound(NamedTuple):
 def advise(profile: Profile, bound: Bound, path: Path | None) -> list[str]:
     """Sentences on what would help; `path` is the run's folder, if it has one."""
     if bound.name in ("all", "learner", "actor"):
-        return [*_around(profile, bound), _apart(profile, bound.name, path or "FOLDER")]
+        ways = [*_around(profile, bound), *_cores(profile, bound)]
+        return [*ways, _apart(profile, bound.name, path or "FOLDER")]
     return [*_around(profile, bound), *_against(profile, bound)]
 
 
@@ -112,6 +114,8 @@ def _against(profile: Profile, bound: Bound) -> Iterator[str]:
         yield from _threads(about)
     elif not simulates and (name != "env" or about.traced):
         yield _REMEDIES.get(name, "")
+    if name == "gradient":
+        yield from _cores(profile, bound)
     steps = bound.piece.part(STEPS)
     if steps > _MUCH:
         yield f"The policy waits {steps:.0%} for its environments."
@@ -120,6 +124,17 @@ def _against(profile: Profile, bound: Bound) -> Iterator[str]:
         yield from _copies(profile, bound, simulates)
     if simulates:
         yield from _elsewhere(about.env)
+
+
+def _cores(profile: Profile, bound: Bound) -> Iterator[str]:
+    """Batches shared by several cores, where a draw saves more than they wait for each other."""
+    about = profile.about
+    draw = bound.part * profile.seconds / max(profile.rounds, 1) / max(about.draws, 1)
+    if bound.name != "actor" and "cores" in about.remedies and draw / 2 > _EXCHANGE:
+        yield (
+            f"It runs on one of {about.cores} cores: {about.remedies['cores']} shares each batch "
+            f"between them, {_LEARNS} a little."
+        )
 
 
 def _copies(profile: Profile, bound: Bound, simulates: bool) -> Iterator[str]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from math import gcd
 
 from rondel.errors import RondelError
+from rondel.execution.task import keeps_state
 from rondel.plan import Piece, Plan, parse
 from rondel.run import machine
 from rondel.run.profile import About
@@ -46,6 +47,13 @@ def _found(setup: Setup, cores: int) -> Iterator[tuple[str, str]]:
     if plan.cut and (flags := _placed(setup, parse("all"), whole=True)):
         gone = [f"--{name}" for name in ("free", "lag") if getattr(plan, name)]
         yield "whole", flags + (f" without {' and '.join(gone)}" if gone else "")
+    if str(plan) == "all" and not plan.lag and setup.options.on == "inline":
+        pure, stages = keeps_state(setup.task.env), ("gradient",)
+        for n in range(cores, 1, -1):
+            shared = replace(plan, pieces=(plan.pieces[0]._replace(copies=n),))
+            if flags := _placed(setup, shared if pure else _cut(plan, stages, n), whole=True):
+                yield "cores", flags
+                break
     if len(plan.pieces) > 2 and acting > 1 and not plan.free:
         fewer = Plan((Piece(ACTING, acting), Piece(("memory", "gradient", "update"))), plan.lag)
         if flags := _placed(setup, fewer):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -50,7 +51,7 @@ def train(*flags: str, env: dict[str, str] | None = None) -> dict[str, float]:
 
 def speed(words: str, per_step: float = 1.0) -> Callable[[], float]:
     """Steps per second of a run (times `per_step`), its compilation left out."""
-    flags = [*words.split(), "--eval-episodes", "0", "--no-tuned"]
+    flags = [*shlex.split(words), "--eval-episodes", "0", "--no-tuned"]
     return lambda: train(*flags)["steps_per_second"] * per_step
 
 
@@ -86,10 +87,13 @@ PONG = "--lanes 8 --rollout 128 --minibatches 4"
 DQN = "--lanes 1 --rollout 64 --updates 64 --batch 64 --hidden 256 256"
 CONTROL = "--lanes 1 --rollout 64 --batch 256 --hidden 256 256"
 
+BOTH_CORES = "--plan all*2"  # the same work: half of the lanes and of a minibatch on each
+SHARED = "--plan 'actor+memory | gradient*2 | update'"  # half of a batch on each
+
 ROWS = [
     Row(
         "fused", "PPO, JAX CartPole, 64 lanes x 128, 4 epochs x 4 minibatches", "steps/s",
-        speed(f"ppo jax:CartPole-v1 --steps 3000000 {FUSED}"),
+        speed(f"ppo jax:CartPole-v1 --steps 3000000 {FUSED} {BOTH_CORES}"),
         ("rejax_fused",), goal=2, quick=True,
     ),
     Row(
@@ -117,12 +121,12 @@ ROWS = [
     ),
     Row(
         "SAC", "Gymnasium's Pendulum, 256x256, batch 256, one update per step", "updates/s",
-        speed(f"sac gymnasium:Pendulum-v1 --steps 4000 {CONTROL}"),
+        speed(f"sac gymnasium:Pendulum-v1 --steps 4000 {CONTROL} {SHARED}"),
         ("sbx_sac", "sb3_sac"), goal=2, quick=True,
     ),
     Row(
         "TD3", "Gymnasium's Pendulum, 256x256, batch 256, one update per step", "updates/s",
-        speed(f"td3 gymnasium:Pendulum-v1 --steps 4000 {CONTROL}"),
+        speed(f"td3 gymnasium:Pendulum-v1 --steps 4000 {CONTROL} {SHARED}"),
         ("sbx_td3", "sb3_td3"),
     ),
     Row(
@@ -132,12 +136,12 @@ ROWS = [
     ),
     Row(
         "Pong 4ep", "PPO, pixels, Nature CNN, 8 envs x 128, 4 epochs of 4 x 256", "steps/s",
-        speed(f"ppo envpool:Pong-v5 --steps 16000 --epochs 4 {PONG}"),
+        speed(f"ppo envpool:Pong-v5 --steps 16000 --epochs 4 {PONG} {SHARED}"),
         ("sb3_pong",), goal=1.4,
     ),
     Row(
         "Pong 1ep", "IMPALA (peer: APPO), pixels, Nature CNN, 8 envs x 128, one pass", "steps/s",
-        speed(f"impala envpool:Pong-v5 --steps 25000 {PONG}"),
+        speed(f"impala envpool:Pong-v5 --steps 25000 {PONG} {SHARED}"),
         ("sf_pong",), goal=2,
     ),
     Row(

@@ -18,7 +18,15 @@ import numpy as np
 import pytest
 
 from execution.backends import same, tiny
-from execution.backends.test_recovery import PLANS, Once, crash_always, hang, kill, stop
+from execution.backends.test_recovery import (
+    PLANS,
+    Once,
+    crash_always,
+    exit_at_once,
+    hang,
+    kill,
+    stop,
+)
 from execution.test_equality import assert_equal, run, task
 from rondel.execution.backend import Late, Lost
 from rondel.execution.backends.actor import Arrived
@@ -181,6 +189,15 @@ def test_an_environment_that_always_fails_at_one_action(plan: str, do: Any, how:
     said = rf"\(process \d+ on .*\) {how} in step\(\[0.*\]\), for the third time in a row"
     with pytest.raises(Lost, match=said):
         tiny.run(backend.Ray(restarts=20), plan, tiny.task(do))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("plan", PLANS)
+def test_an_environment_that_always_fails_in_its_reset(plan: str) -> None:
+    """It never got any further, so there is no fourth actor to tell of the third."""
+    said = r"further\. The time before, it exited with 3 in reset\(seed=\[\d+.*\]\)\. What was"
+    with pytest.raises(Lost, match=said):
+        tiny.run(backend.Ray(restarts=20), plan, tiny.task(exit_at_once))
 
 
 def kill_four_times(mark: Path, steps: int) -> None:

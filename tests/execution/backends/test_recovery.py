@@ -188,6 +188,18 @@ def test_an_environment_that_always_fails_at_one_action(plan: str) -> None:
         tiny.run(Processes(restarts=20), plan, tiny.task(crash_always))
 
 
+def exit_at_once(steps: int) -> None:
+    if steps == 0:
+        os._exit(3)
+
+
+@pytest.mark.parametrize("plan", [PLANS[0], pytest.param(PLANS[1], marks=pytest.mark.long)])
+def test_an_environment_that_always_fails_in_its_reset(plan: str) -> None:
+    said = r"exited with 3 in reset\(seed=\[\d+.*\]\), for the third time in a row: mend"
+    with pytest.raises(Lost, match=said):
+        tiny.run(Processes(restarts=20), plan, tiny.task(exit_at_once))
+
+
 @pytest.mark.long
 def test_a_copy_that_dies_before_it_ever_did_anything_is_soon_given_up() -> None:
     with pytest.raises(Lost, match="was killed by SIGKILL, and was started again 2 times without"):

@@ -32,7 +32,7 @@ from rondel.execution.backends.spawner import STOPPED, is_stopped
 from rondel.execution.backends.starter import Starter
 from rondel.execution.backends.worker import Answer, At, Call, Start
 from rondel.execution.fragment import RESULTS
-from rondel.execution.supervise import AGAIN
+from rondel.execution.supervise import AGAIN, told
 from rondel.execution.task import on_host, to_device
 from rondel.plan import Plan
 
@@ -309,7 +309,7 @@ class Processes:
             pause = pause_or_raise(name, journal, journals, how, killed, action, self._restarts)
         except Lost as lost:
             self._end(lost)
-        _log.warning("%s %s. It is started again.", name, how)
+        _log.warning("%s %s. It is started again.", name, told(journal.deaths[-1]))
         time.sleep(pause)
         self._restarted += 1
         try:

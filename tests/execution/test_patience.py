@@ -8,7 +8,7 @@ import time
 import pytest
 
 from rondel.execution.meter import PYTHON, XLA, Meter
-from rondel.execution.patience import Watch, told_if_late
+from rondel.execution.patience import Watch
 
 pytestmark = pytest.mark.fault
 
@@ -18,15 +18,6 @@ def _wait_for(caplog, n: int) -> list[str]:
     while len(caplog.messages) < n and time.monotonic() < end:
         time.sleep(0.01)
     return caplog.messages
-
-
-def test_what_takes_too_long_is_said_and_what_does_not_is_not(caplog):
-    with caplog.at_level(logging.WARNING, "rondel"):
-        with told_if_late("Nothing", 60.0):
-            pass
-        with told_if_late("Trying it out", 0.05):
-            said = _wait_for(caplog, 1)
-    assert said == ["Trying it out has taken 0.05 s so far."]
 
 
 def test_a_step_that_does_not_return_is_said_once(caplog):

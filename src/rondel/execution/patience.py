@@ -1,31 +1,24 @@
-"""Says that an environment takes too long where nothing can be done about it: in this process.
+"""How long is waited, and words where nothing can be done about it: in this process.
 
-Copies in processes of their own are started again; here only words are left. It imports no jax.
+Copies in processes of their own are started again if an environment takes too long; here only words
+are left. It imports no jax.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from rondel.execution.meter import Meter
 
+START = 60.0  # seconds: imports and compiling have as many, however short a deadline is
 _log = logging.getLogger("rondel")
 _REMEDY = "In this process nothing can end it: --plan 'actor | learner' --on processes would."
 
 
-@contextmanager
-def told_if_late(what: str, seconds: float) -> Iterator[None]:
-    """Say it if what happens inside takes longer than this."""
-    timer = threading.Timer(seconds, _log.warning, (f"{what} has taken {seconds:g} s so far.",))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+def at_start(deadline: float) -> float:
+    """Seconds for what may have to import or compile first."""
+    return max(deadline, START)
 
 
 class Watch:

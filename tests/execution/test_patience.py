@@ -8,7 +8,7 @@ import time
 import pytest
 
 from rondel.execution.meter import PYTHON, XLA, Meter
-from rondel.execution.patience import Watch
+from rondel.execution.patience import Patience, Watch, patience
 
 pytestmark = pytest.mark.fault
 
@@ -18,6 +18,13 @@ def _wait_for(caplog, n: int) -> list[str]:
     while len(caplog.messages) < n and time.monotonic() < end:
         time.sleep(0.01)
     return caplog.messages
+
+
+def test_a_short_deadline_leaves_time_to_compile():
+    assert patience(2.0) == Patience(2.0, 60.0)
+    assert patience(600.0) == Patience(600.0, 600.0)
+    assert patience(2.0).of("produce", {"begin"}) == 60.0
+    assert patience(2.0).twice().of("begin", {"begin"}) == 4.0
 
 
 def test_a_step_that_does_not_return_is_said_once(caplog):

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Container
+from typing import Any, NamedTuple
 
 from rondel.execution.meter import Meter
 
@@ -16,9 +18,24 @@ _log = logging.getLogger("rondel")
 _REMEDY = "In this process nothing can end it: --plan 'actor | learner' --on processes would."
 
 
-def at_start(deadline: float) -> float:
-    """Seconds for what may have to import or compile first."""
-    return max(deadline, START)
+class Patience(NamedTuple):
+    """Seconds for an answer."""
+
+    usual: float
+    first: float  # for the first of its kind: what it takes is perhaps imported and compiled first
+
+    def of(self, request: Any, known: Container[Any]) -> float:
+        """For a request to someone who has answered these kinds before."""
+        return self.usual if request in known else self.first
+
+    def twice(self) -> Patience:
+        """For who waits for someone that has so much patience with others."""
+        return Patience(2 * self.usual, 2 * self.first)
+
+
+def patience(deadline: float) -> Patience:
+    """What a deadline means."""
+    return Patience(deadline, max(deadline, START))
 
 
 class Watch:

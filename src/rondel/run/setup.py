@@ -23,7 +23,7 @@ from rondel.errors import RondelError, at_least
 from rondel.execution import learning, mesh
 from rondel.execution.backend import Backend
 from rondel.execution.backends.inline import Inline
-from rondel.execution.patience import at_start
+from rondel.execution.patience import patience
 from rondel.execution.room import refuse_too_much
 from rondel.execution.task import Task
 from rondel.plan import Plan
@@ -91,7 +91,7 @@ def prepare(
     if isinstance(algorithm, str):
         algorithm = algorithms.find(algorithm)
     fields, chosen = dict(fields or {}), {}
-    with last_words(_patience(fields.get("deadline"))):
+    with last_words(_making_patience(fields.get("deadline"))):
         world = make(env)
     name, build = _named(algorithm)
     brought = fields.get("network") if networks.are_taken_by(build) else None
@@ -372,14 +372,14 @@ def _settled(plan: Plan, options: Options) -> Plan:
 
 def _check_env(world: Env | HostWorld, deadline: float) -> None:
     if not is_ours(world):  # ours are checked in our own tests
-        with last_words(at_start(deadline)):
+        with last_words(patience(deadline).first):
             check(world)
 
 
-def _patience(deadline: Any) -> float:
+def _making_patience(deadline: Any) -> float:
     """Seconds to make an environment; a deadline that is none is refused later, with all else."""
     sound = isinstance(deadline, int | float) and 0 < deadline <= _PATIENCE
-    return at_start(deadline if sound else Options.deadline)
+    return patience(deadline if sound else Options.deadline).first
 
 
 def _wrapped(algorithm: Algorithm, options: Options, config: Any, spec: EnvSpec) -> Algorithm:

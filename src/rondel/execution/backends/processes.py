@@ -24,7 +24,7 @@ from rondel.execution import blackbox
 from rondel.execution.backend import Copy, Late, Lost, drives, name_of, recipe, units
 from rondel.execution.backends.channel import Gone
 from rondel.execution.backends.failure import unpack
-from rondel.execution.backends.journal import Journal, Redo, pause_or_raise
+from rondel.execution.backends.journal import Asked, Journal, Redo, is_start, pause_or_raise
 from rondel.execution.backends.keeper import Keeper
 from rondel.execution.backends.process_copy import ProcessCopy, Promise
 from rondel.execution.backends.shared import Arena, View, decode, encode
@@ -32,6 +32,7 @@ from rondel.execution.backends.spawner import STOPPED, is_stopped
 from rondel.execution.backends.starter import Starter
 from rondel.execution.backends.worker import Answer, At, Call, Start
 from rondel.execution.fragment import RESULTS
+from rondel.execution.patience import patience
 from rondel.execution.supervise import AGAIN, told
 from rondel.execution.task import on_host, to_device
 from rondel.plan import Plan
@@ -62,7 +63,7 @@ class Processes:
     """
 
     def __init__(self, deadline: float = 600.0, restarts: int = 0) -> None:
-        self._deadline = self._patience = deadline
+        self._deadline, self._patience = deadline, patience(deadline)
         self._restarts = restarts
         self._copies: list[ProcessCopy] = []
         self._starter: Starter | None = None
@@ -92,8 +93,9 @@ class Processes:
                 f"{plan} has {total} copies; {_MOST} processes are the most on one machine here. "
                 "Fewer copies with more lanes each would work, or on='ray' on several machines."
             )
+        with_envs = self._patience
         if drives(plan):  # time for a policy to tell which of its environments is late
-            self._patience = 2 * self._deadline
+            self._patience = with_envs.twice()
         recipes = {
             (piece, copy): recipe(task, plan, piece, copy)
             for piece, (_, copies, _) in enumerate(plan.pieces)
@@ -110,7 +112,7 @@ class Processes:
         pieces: list[list[Any]] = [[] for _ in plan.pieces]
         for number, ((piece, copy), (make, args)) in enumerate(recipes.items(), 1):
             name = name_of(plan, piece, copy)
-            start = Start(number, name, len(self._fds), settings, self._deadline)
+            start = Start(number, name, len(self._fds), settings, with_envs)
             made = ProcessCopy(self, piece, copy, start, make)
             driven = drives(plan) and piece == 0
             made.journal = Journal(is_kept=self._restarts > 0 and not driven)
@@ -134,6 +136,7 @@ class Processes:
         assert self._starter is not None
         self._starter.start(unit)
         for copy in unit:
+            copy.known = set()
             self._by_fd[copy.channel.fileno()] = copy
             self._poll.register(copy.channel.fileno(), select.POLLIN)
 
@@ -224,6 +227,7 @@ class Processes:
             return False
         copy.busy_since, copy.seen = time.monotonic(), answer.seen or copy.seen
         asked = copy.journal.heard(answer.number)
+        copy.known.add(asked.request)
         assert self._arena is not None
         self._arena.free(copy.lent.pop(answer.number))
         if asked.promises is None:  # it was answered before
@@ -256,17 +260,9 @@ class Processes:
                 copy.busy_since, copy.stopped_since = now, None
         self._looked = now
         for copy in self._copies:
-            silent = now - copy.busy_since if copy.journal.sent else 0.0
-            if silent > self._patience:
-                if self._restarts == 0:
-                    late = [copy.full_name for copy in self._copies if copy.journal.sent]
-                    self._end(
-                        Late(
-                            f"Nothing was heard for {self._patience:g} s. Asked and silent: "
-                            f"{', '.join(late)}."
-                        )
-                    )
-                self._revive(copy, f"answered nothing for {self._patience:g} s")
+            asked = next(iter(copy.journal.sent.values()), None)
+            if asked and now - copy.busy_since > self._patience.of(asked.request, copy.known):
+                self._miss(copy, asked)
                 return
             if not is_stopped(copy.pid):
                 copy.stopped_since = None
@@ -275,6 +271,17 @@ class Processes:
             elif now - copy.stopped_since > STOPPED and self._restarts:
                 self._revive(copy, f"was stopped for {STOPPED:g} s", killed=True)
                 return
+
+    def _miss(self, copy: ProcessCopy, asked: Asked) -> None:
+        """A copy is late; one that was never there would be late again."""
+        seconds = self._patience.of(asked.request, copy.known)
+        began = any(member.journal.began for member in self._unit_of(copy))
+        if self._restarts and (began or not is_start(asked)):
+            self._revive(copy, f"answered nothing for {seconds:g} s")
+            return
+        late = ", ".join(copy.full_name for copy in self._copies if copy.journal.sent)
+        hint = "" if copy.known else " It hangs while it starts, or needs a longer deadline."
+        self._end(Late(f"Nothing was heard for {seconds:g} s. Asked and silent: {late}.{hint}"))
 
     def _blame(self, copy: ProcessCopy, error: BaseException) -> None:
         """Raise what a copy raised; where it only missed another one, see to that."""

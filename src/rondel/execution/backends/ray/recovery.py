@@ -38,6 +38,7 @@ from rondel.execution.backends.ray.faults import (
 from rondel.execution.backends.ray.head import Head
 from rondel.execution.backends.ray.losses import find_lost, makers_of
 from rondel.execution.backends.ray.node import Node
+from rondel.execution.patience import patience
 from rondel.execution.supervise import AGAIN
 from rondel.plan import Plan
 
@@ -51,6 +52,7 @@ class Recovery:
 
     def __init__(self, deadline: float, restarts: int) -> None:
         self._deadline, self._restarts = deadline, restarts
+        self._patience = patience(deadline)
         self._plan: Plan
         self._redo: Redo
         self._copies: list[RayCopy] = []
@@ -94,10 +96,13 @@ class Recovery:
             ready = copy.open and all(call.over for call in copy.open[0].inputs)
             if not ready:
                 copy.busy_since = now
-            elif now - copy.busy_since > self._deadline:
+                continue
+            request = copy.open[0].asked.request
+            seconds = self._patience.of(request, copy.known)
+            if now - copy.busy_since > seconds:
                 if self._restarts == 0:
-                    raise Late(self._who_is_late())
-                how = f"answered nothing to `{copy.open[0].asked.request}` for {self._deadline:g} s"
+                    raise Late(self._who_is_late(seconds))
+                how = f"answered nothing to `{request}` for {seconds:g} s"
                 if copy.arrival is not None:
                     self._turn_away(copy, f"it {how}.")
                 else:
@@ -263,11 +268,17 @@ class Recovery:
                 return
             except (Lost, Late) as death:
                 self._require()
-                if self._restarts == 0:
-                    raise
                 ids = {copy.id: copy for copy in together if copy.actor is not None}
-                copy = ids.get(getattr(death, "actor", ""), together[0])
-                self._decide(copy, self._unit_of(copy), how_of(death), killed=True)
+                copy, how = ids.get(getattr(death, "actor", ""), together[0]), how_of(death)
+                if isinstance(death, Late):
+                    copy = next((copy for copy in together if copy.open), copy)
+                    how = f"was not there within {self._patience.first:g} s"
+                unit = self._unit_of(copy)
+                began = any(member.journal.began for member in unit)
+                # one that was never there would be late again
+                if self._restarts == 0 or (isinstance(death, Late) and not began):
+                    raise
+                self._decide(copy, unit, how, killed=True)
                 for copy in ids.values():
                     ray.kill(copy.actor)
 
@@ -315,13 +326,13 @@ class Recovery:
         dead = self._find_dead()
         return dead[0][1] if dead else error
 
-    def _who_is_late(self) -> str:
+    def _who_is_late(self, seconds: float) -> str:
         """Those who have all that they need and still don't answer, not those who wait for them."""
         first = [copy.open[0] for copy in self._copies if copy.open]
         busy = [call for call in first if all(i.over for i in call.inputs)] or first
         said = ", ".join(f"{call.copy} with `{call.asked.request}`" for call in busy)
         return (
-            f"Nothing was heard for {self._deadline:g} s. Late: {said}. It hangs, or needs a "
+            f"Nothing was heard for {seconds:g} s. Late: {said}. It hangs, or needs a "
             "longer deadline."
         )
 

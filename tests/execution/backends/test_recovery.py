@@ -62,6 +62,8 @@ def disturbed(backend: Any, name: str, plan: str, lag: int, env: Any) -> Any:
         assert all(copy.pid != pid for copy, pid in zip(backend._copies, pids, strict=True))
         deaths = sum(len(copy.journal.deaths) for copy in backend._copies)
         assert deaths == backend._restarted >= len(units(ring.plan))
+        assert backend.restarts().times == deaths
+        assert backend.restarts() == backend.restarts()  # all are there again
     return result
 
 

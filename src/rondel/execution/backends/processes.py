@@ -21,11 +21,21 @@ import jax
 
 from rondel.errors import RondelError
 from rondel.execution import blackbox
-from rondel.execution.backend import Copy, Late, Lost, drives, name_of, recipe, units
+from rondel.execution.backend import (
+    Copy,
+    Late,
+    Lost,
+    Restarts,
+    drives,
+    name_of,
+    recipe,
+    units,
+)
 from rondel.execution.backends.channel import Gone
 from rondel.execution.backends.failure import unpack
 from rondel.execution.backends.journal import Asked, Journal, Redo, is_start, pause_or_raise
 from rondel.execution.backends.keeper import Keeper
+from rondel.execution.backends.outages import Outages
 from rondel.execution.backends.process_copy import ProcessCopy, Promise
 from rondel.execution.backends.shared import Arena, View, decode, encode
 from rondel.execution.backends.spawner import STOPPED, is_stopped
@@ -77,6 +87,7 @@ class Processes:
         self._looked = 0.0  # when the watchdog last did
         self._restarted = 0  # times that copies were started again
         self._keeper = Keeper()
+        self._outages = Outages()
 
     def __del__(self) -> None:
         """A run that nobody closed leaves nothing either."""
@@ -245,10 +256,14 @@ class Processes:
         """The ring is between two rounds: keep what copies are, if it is time to."""
         if self._restarts == 0:
             return
+        self._outages.look()
         if self._keeper.ask_if_due(self._copies, now):
             self._until(lambda: all(map(_is_there, self._keeper.states)))
         if self._keeper.states and all(map(_is_there, self._keeper.states)):
             self._keeper.take([self._value(flag) for flag in self._keeper.flags])
+
+    def restarts(self) -> Restarts:
+        return self._outages.total()
 
     # when a copy dies or hangs
 
@@ -312,6 +327,7 @@ class Processes:
         journals = {member.name: member.journal for member in unit}
         action = actions[0] if actions else ""
         name, journal = copy.full_name, copy.journal
+        since = copy.busy_since if journal.sent else time.monotonic()
         try:
             pause = pause_or_raise(name, journal, journals, how, killed, action, self._restarts)
         except Lost as lost:
@@ -326,6 +342,7 @@ class Processes:
             for member in unit:
                 again = AGAIN + self._restarted
                 member.journal.begin_again(member.recipe, again, self._redo, member.piece)
+            self._outages.begin(journals.values(), since)
             self._start(unit)
         except BaseException as error:  # an interrupt, perhaps: copies are half started
             self._over = error

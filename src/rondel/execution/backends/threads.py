@@ -13,7 +13,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
 from contextlib import suppress
 from typing import Any
 
-from rondel.execution.backend import Copy, Late, Lost, drives, envs_of, name_of, recipe
+from rondel.execution.backend import Copy, Late, Lost, Restarts, drives, envs_of, name_of, recipe
 from rondel.execution.fragment import RESULTS
 from rondel.execution.meter import Seen, ready, waited
 from rondel.execution.patience import Patience, patience
@@ -189,6 +189,9 @@ class Threads:
 
     def settled(self, now: bool = False) -> None:
         """Nothing dies here but with the driver."""
+
+    def restarts(self) -> Restarts:
+        return Restarts()
 
     def close(self) -> None:
         copies, self._copies = self._copies, []

@@ -301,6 +301,7 @@ class Ray(Ranges):
         self._look()
         if self._restarts == 0:
             return
+        self._outages.look()
         urgent = self._keeper.ask_if_due([c for c in self._copies if c.arrival is None], now)
         if urgent:
             self._listen(self._keeper.states, len(self._keeper.states))

@@ -12,7 +12,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from rondel.execution.backend import Late, Lost, units
+from rondel.execution.backend import Late, Lost, Restarts, units
 from rondel.execution.backends.actor import Turn
 from rondel.execution.backends.failure import Elsewhere, unpack
 from rondel.execution.backends.journal import (
@@ -25,6 +25,7 @@ from rondel.execution.backends.journal import (
 )
 from rondel.execution.backends.keeper import Keeper
 from rondel.execution.backends.ledger import Call, Promise, lost_with
+from rondel.execution.backends.outages import Outages
 from rondel.execution.backends.ray.copy import RayCopy
 from rondel.execution.backends.ray.faults import (
     Died,
@@ -57,6 +58,7 @@ class Recovery:
         self._redo: Redo
         self._copies: list[RayCopy] = []
         self._keeper = Keeper()
+        self._outages = Outages()
         self._needed: tuple[Head | Node, ...] = ()  # that a driver can't be without
         self._homeless: set[str] = set()  # names of copies whose node took along what they made
         self._missed = 0  # times that something was lost and nobody had died, in a row
@@ -69,6 +71,10 @@ class Recovery:
     def _turn_away(self, copy: RayCopy, how: str) -> None:
         """A copy that was on its way to a run that goes on without it has died or failed."""
         raise NotImplementedError
+
+    def restarts(self) -> Restarts:
+        """How often copies were started again, and how long that took."""
+        return self._outages.total()
 
     def is_gone(self, copy: RayCopy) -> bool:
         """Did what a copy had made go with its node?"""
@@ -214,6 +220,7 @@ class Recovery:
         if not dead:
             return
         together: list[RayCopy] = []
+        since = min(copy.busy_since if copy.open else time.monotonic() for copy in dead)
         died = {}  # who, and which of the copy's deaths it was: to start it again may fail too
         for copy, how in dead.items():
             unit = self._unit_of(copy)
@@ -222,6 +229,7 @@ class Recovery:
             self._decide(copy, unit, how, killed)
         self._homeless |= {copy.name for copy in makers}
         self._restart(together, failed)
+        self._outages.begin([copy.journal for copy in together], since)
         for copy, (name, at) in died.items():
             self._judge(copy, name, at)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 import textwrap
+import threading
 
 import pytest
 
@@ -13,11 +15,19 @@ from rondel.envs import lastwords
 pytestmark = pytest.mark.fault
 
 _PROGRAM = """
-    import ctypes, os, sys, warnings
+    import ctypes, os, sys, time, warnings
     from envs.strange import Plain
-    from rondel.envs import check, make
+    from rondel.envs import check, make, overdue
     from rondel.envs.lastwords import last_words
 
+    def deaf():
+        while True:
+            try:
+                time.sleep(3600)
+            except BaseException:
+                pass
+
+    overdue._GRACE = 1.0
     class Deadly(Plain):
         def reset(self, **asked):
             if {where!r} == "reset":
@@ -29,15 +39,15 @@ _PROGRAM = """
                 {how}
             return super().step(action)
 
-    with last_words():
+    with last_words({seconds}):
         check(make(Deadly))
     print("alive")
 """
 
 
-def tried(where: str, how: str) -> subprocess.CompletedProcess[str]:
+def tried(where: str, how: str, seconds: float = 60.0) -> subprocess.CompletedProcess[str]:
     """A program that tries an environment out; its path is that of this one."""
-    program = textwrap.dedent(_PROGRAM).format(where=where, how=how)
+    program = textwrap.dedent(_PROGRAM).format(where=where, how=how, seconds=seconds)
     start = f"import sys; sys.path[:] = {sys.path!r}\n"
     command = [sys.executable, "-c", start + program]
     return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
@@ -48,12 +58,13 @@ def tried(where: str, how: str) -> subprocess.CompletedProcess[str]:
     [
         ("reset", "os._exit(3)", "reset()"),
         ("step", "os._exit(3)", "step(1)"),
+        ("step", "os._exit(0)", "step(1)"),
         ("step", "ctypes.string_at(0)", "step(1)"),
     ],
 )
 def test_what_it_was_doing_is_said(where: str, how: str, doing: str) -> None:
     ended = tried(where, how)
-    assert ended.returncode
+    assert ended.returncode not in (0, 1)
     *before, last = ended.stderr.strip().splitlines()
     assert "rondel: This process ended while " in last
     assert f"Deadly was tried out, in {doing}. If nobody killed it" in last
@@ -72,6 +83,78 @@ def test_an_environment_that_ends_the_program_by_an_exception_is_named() -> None
     assert ended.returncode == 1
 
 
+@pytest.mark.parametrize("where", ["reset", "step"])
+def test_one_that_hangs_is_an_error_that_shows_where(where: str) -> None:
+    ended = tried(where, "time.sleep(3600)", seconds=1.0)
+    doing = {"reset": "reset()", "step": "step(1)"}[where]
+    assert f"EnvError: own:Deadly has taken 1 s in {doing} when it was tried out" in ended.stderr
+    assert f", in {where}\n" in ended.stderr
+    assert ended.returncode == 1
+
+
+def test_one_that_hears_no_interrupt_ends_with_the_program() -> None:
+    ended = tried("step", "deaf()", seconds=1.0)
+    assert ended.stderr.startswith("rondel: own:Deadly has taken 1 s in step(1) when it was tried")
+    assert len(ended.stderr.splitlines()) == 1  # the shell has nothing to add
+    assert ended.returncode == 2
+
+
+def test_native_code_that_lets_no_python_run_ends_with_the_program() -> None:
+    ended = tried("step", "ctypes.PyDLL(None).sleep(3600)", seconds=1.0)
+    assert "in step" in ended.stderr  # its own traceback
+    last = ended.stderr.strip().splitlines()[-1]
+    assert "Deadly was tried out, in step(1). If nobody killed it" in last
+    assert "hung there" in last
+    assert ended.returncode == 1
+
+
+def test_ctrl_c_stays_what_it_is() -> None:
+    ended = tried("step", "raise KeyboardInterrupt")
+    assert ended.stderr.strip().splitlines()[-1] == "KeyboardInterrupt"
+
+
+def test_in_another_thread_one_that_hangs_is_told_of() -> None:
+    """It can't be interrupted there, and the program is not its to end."""
+    said: list[str] = []
+    heard = threading.Event()
+
+    class Told(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            said.append(record.getMessage())
+            heard.set()
+
+    def hang() -> None:
+        with lastwords.last_words(0.05):
+            lastwords.trying("own:X", "step(3)")
+            heard.wait(60)
+
+    logging.getLogger("rondel").addHandler(told := Told())
+    try:
+        thread = threading.Thread(target=hang)
+        thread.start()
+        thread.join()
+    finally:
+        logging.getLogger("rondel").removeHandler(told)
+    assert said == [
+        "own:X has taken 0.05 s in step(3) when it was tried out before the run: it hangs, or "
+        "needs a longer --deadline."
+    ]
+
+
+def test_whoever_took_os_exit_as_theirs_has_the_real_one_later() -> None:
+    program = """
+        import os
+        from rondel.envs import lastwords
+
+        with lastwords.last_words(60.0):
+            leave = os._exit
+        leave(0)
+    """
+    start = f"import sys; sys.path[:] = {sys.path!r}\n"
+    command = [sys.executable, "-c", start + textwrap.dedent(program)]
+    assert subprocess.run(command, timeout=240, check=False).returncode == 0
+
+
 def test_without_a_shell_nothing_is_said_and_nothing_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -79,7 +162,7 @@ def test_without_a_shell_nothing_is_said_and_nothing_fails(
         raise FileNotFoundError
 
     monkeypatch.setattr(lastwords.subprocess, "Popen", none)
-    with lastwords.last_words():
+    with lastwords.last_words(60.0):
         lastwords.trying("own:X", "step(3)")
 
 
@@ -89,7 +172,7 @@ def test_what_an_environment_has_forked_is_not_waited_for() -> None:
         import os, signal
         from rondel.envs import lastwords
 
-        with lastwords.last_words():
+        with lastwords.last_words(60.0):
             lastwords.trying("own:X", "its making")
             child = os.fork()
             if not child:

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from rondel.execution.meter import PYTHON, XLA, Meter
-from rondel.execution.patience import Watch, told_if_late
+from rondel.execution.patience import Patience, Watch, patience
 
 pytestmark = pytest.mark.fault
 
@@ -20,13 +20,11 @@ def _wait_for(caplog, n: int) -> list[str]:
     return caplog.messages
 
 
-def test_what_takes_too_long_is_said_and_what_does_not_is_not(caplog):
-    with caplog.at_level(logging.WARNING, "rondel"):
-        with told_if_late("Nothing", 60.0):
-            pass
-        with told_if_late("Trying it out", 0.05):
-            said = _wait_for(caplog, 1)
-    assert said == ["Trying it out has taken 0.05 s so far."]
+def test_a_short_deadline_leaves_time_to_compile():
+    assert patience(2.0) == Patience(2.0, 60.0)
+    assert patience(600.0) == Patience(600.0, 600.0)
+    assert patience(2.0).of("produce", {"begin"}) == 60.0
+    assert patience(2.0).twice().of("begin", {"begin"}) == 4.0
 
 
 def test_a_step_that_does_not_return_is_said_once(caplog):

@@ -26,6 +26,7 @@ LUCKY = CRASHED._replace(progress=True)
 HUNG = Death("answered nothing for 9 s", killed=False, action="step(3)", progress=False)
 OTHER = CRASHED._replace(action="step(1)")
 UNKNOWN = CRASHED._replace(action="")
+RESETS = [CRASHED._replace(action=f"reset(seed={seed})") for seed in (7, 8, 9)]
 
 TABLE = {
     "a first death": ([KILLED], 20, Restart(0.0)),
@@ -41,6 +42,7 @@ TABLE = {
     "kills at one action are an accident": ([CRASHED._replace(killed=True)] * 5, 20, Restart(1.6)),
     "crashes whose action is not known": ([UNKNOWN] * 5, 20, Restart(1.6)),
     "crashes at one action with progress": ([LUCKY] * 9, 20, Restart(0.0)),
+    "two crashes in resets": (RESETS[:2], 20, Restart(0.2)),
 }
 
 
@@ -56,6 +58,17 @@ STOPS = {
     "three crashes at one action": ([CRASHED] * 3, 20, r"SIGSEGV in step\(3\), for the third time"),
     "three times hung there": ([HUNG] * 3, 20, r"nothing for 9 s in step\(3\), for the third time"),
     "ten with progress": ([LUCKY] * 10, 20, r"in step\(3\), for the 10th time"),
+    "no restarts, and it is known where": ([CRASHED], 0, r"^was killed by SIGSEGV in step\(3\)\.$"),
+    "three crashes in resets of any seeds": (
+        RESETS,
+        20,
+        r"SIGSEGV in reset\(seed=9\), for the third time in a row: mend the environment\.$",
+    ),
+    "where the last crash was is not known yet": (
+        [*RESETS[:2], UNKNOWN],
+        2,
+        r"any further\. The time before, it was killed by SIGSEGV in reset\(seed=8\)\. What was",
+    ),
     "after others": ([OTHER, KILLED, CRASHED, CRASHED, CRASHED], 20, r"step\(3\), for the third"),
 }
 

@@ -225,8 +225,14 @@ def test_help_and_version() -> None:
     assert rondel("--version").stdout.strip() == "0.1.0"
 
 
-def test_json_is_all_that_stdout_holds(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("flags", "answer"), [(["--json"], '{"steps": 3}\n'), ([], "steps             3\n")]
+)
+def test_the_answer_is_all_that_stdout_holds(
+    flags: list[str],
+    answer: str,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whoever prints: Python, a descriptor, C that writes late, another process."""
 
@@ -241,10 +247,10 @@ def test_json_is_all_that_stdout_holds(
     monkeypatch.setattr("rondel.train", train, raising=False)
     with open(1, "w", closefd=False) as own:
         monkeypatch.setattr(sys, "__stdout__", own)
-        cli.main(["train", "ppo", "CartPole-v1", "--json"])
+        cli.main(["train", "ppo", "CartPole-v1", *flags])
     ctypes.CDLL(None).fflush(None)
     out, err = capfd.readouterr()
-    assert out == '{"steps": 3}\n'
+    assert out == answer
     whos = ("Python", "Python's own", "a descriptor", "C", "another")
     assert all(f"of {who}\n" in err for who in whos)
     os.write(1, b"as before")

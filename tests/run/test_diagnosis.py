@@ -73,6 +73,24 @@ SLOW_COPY = uneven(
             0.49,
             "smaller observations",
         ),
+        # of that, 0.4 went by while someone who had died was started again
+        (
+            made_up(
+                piece("actor", actor_weights=0.7, actor_xla=0.3),
+                LEARNER,
+                **{"driver": IDLE, "restarts": 10, "lost": 0.4},
+            ),
+            "restarts",
+            0.4,
+            "Copies were started again 10 times; why was said",
+        ),
+        # in a free run the others go on meanwhile
+        (
+            made_up(ROOMY, LEARNER, **{"free": True, "lag": 1, "restarts": 10, "lost": 0.9}),
+            "actor",
+            0.3,
+            "for room",
+        ),
         # the others wait 0.9 - (3 * 0.1 + 0.9) / 4 for it
         (
             made_up(SLOW_COPY, piece("learner", memory_data=0.9, learner_xla=0.1)),
@@ -138,7 +156,7 @@ def test_what_shares_mean(seen: Profile, bound: str, part: float, says: str) -> 
     verdict = diagnose(seen)
     assert verdict.bound == bound, verdict.text
     assert verdict.part == pytest.approx(part)
-    verb = "bound" if bound == "uneven copies" else "bounds"
+    verb = "bound" if bound in ("uneven copies", "restarts") else "bounds"
     assert verdict.text.startswith(f"{bound} {verb} this run")
     assert says in verdict.text
     assert f"{part:.0%}" in verdict.text

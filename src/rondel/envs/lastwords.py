@@ -1,4 +1,4 @@
-"""Says what an environment was doing if it takes this process along: a crash, or os._exit.
+"""Says what an environment was doing if it takes this process along: a crash, os._exit, a hang.
 
 Nothing can be said from inside then. So a shell, which starts in a few milliseconds, is told
 what is tried out before each try, and says the last of it if it hears no more. An empty line is
@@ -8,9 +8,13 @@ the end: that it hears no more would be late news where an environment has forke
 from __future__ import annotations
 
 import faulthandler
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import NamedTuple, NoReturn
+
+from rondel.envs.overdue import Watchdog
 
 _SHELL = (
     'while IFS= read -r said; do [ -n "$said" ] || exit 0; last=$said; done; '
@@ -42,36 +46,69 @@ class _Words:
                 self._shell.communicate()
 
 
-_words: _Words | None = None
+class _Trial(NamedTuple):
+    words: _Words
+    watchdog: Watchdog
+
+
+_trial: _Trial | None = None
 
 
 @contextmanager
-def last_words() -> Iterator[None]:
-    """What is tried out inside is told of if this process ends there, with where it crashed."""
-    global _words
-    outer, mine = _words, _Words()
+def last_words(seconds: float) -> Iterator[None]:
+    """What is tried out inside is told of if this process ends there, with where it crashed.
+
+    And if a single try takes longer than so many seconds: that is an EnvError, or ends the process.
+    """
+    global _trial
+    outer, words = _trial, _Words()
+    mine = _Trial(words, Watchdog(seconds, words.end))
     is_silent = not faulthandler.is_enabled()
     try:
-        _words = mine
-        with suppress(OSError):  # nobody could read it
+        try:
+            _trial = mine
+            with suppress(OSError):  # nobody could read it
+                if is_silent:
+                    faulthandler.enable(2, all_threads=False)
+            with _never_with_success():
+                yield
+        finally:
+            mine.watchdog.end()
+            _trial = outer
             if is_silent:
-                faulthandler.enable(2, all_threads=False)
+                faulthandler.disable()
+            words.end()
+    except KeyboardInterrupt as interrupt:
+        if (blamed := mine.watchdog.blamed(interrupt)) is interrupt:
+            raise
+        raise blamed from interrupt
+
+
+@contextmanager
+def _never_with_success() -> Iterator[None]:
+    """`os._exit(0)` is no success of whoever only wanted to try: it exits with 2 here."""
+    leave, mine, tries = os._exit, os.getpid(), True
+
+    def leave_with_failure(status: int) -> NoReturn:
+        leave(status or 2 if tries and os.getpid() == mine else status)
+
+    os._exit = leave_with_failure
+    try:
         yield
     finally:
-        _words = outer
-        if is_silent:
-            faulthandler.disable()
-        mine.end()
+        tries = False  # whoever has taken it as theirs
+        os._exit = leave
 
 
 def trying(env: str, what: str) -> None:
     """An environment does this next, such as "step(3)"."""
-    if _words is None:
+    if _trial is None:
         return
     doing = " ".join(what.split())
     doing = doing if len(doing) <= _LONGEST else f"{doing[:_LONGEST]}…"
     with suppress(OSError):  # there is no shell here, or Ctrl-C has ended it
-        _words.say(
+        _trial.words.say(
             f"rondel: This process ended while {env} was tried out, in {doing}. If nobody killed "
-            "it, the environment did: it crashed there, or called os._exit."
+            "it, the environment did: it crashed there, hung there, or called os._exit."
         )
+    _trial.watchdog.note(env, doing)

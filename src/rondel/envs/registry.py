@@ -15,6 +15,7 @@ from typing import Any
 
 from rondel.envs.arguments import split
 from rondel.envs.errors import EnvError
+from rondel.envs.lastwords import trying
 from rondel.envs.near import near
 from rondel.errors import RondelError
 from rondel.types import Env, HostWorld
@@ -62,6 +63,7 @@ def make(env: Any) -> Env | HostWorld:
     if is_understood(env):
         return from_instance(env)
     if callable(env):
+        trying(f"own:{getattr(env, '__name__', type(env).__name__)}", "its making")
         made = call(env)
         return made if isinstance(made, Env | HostWorld) else from_factory(env, made)
     raise RondelError(
@@ -111,6 +113,7 @@ def _by_id(env_id: str) -> Env | HostWorld:
         return _own(*split(name))
     if world == "probe" and name in PROBES:
         return _call("rondel.envs.probes", name)
+    trying(f"{world}:{name}", "its making")
     if world == "gymnasium":
         from rondel.envs.gym.worlds import from_id, is_registered
 

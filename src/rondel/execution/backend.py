@@ -9,7 +9,7 @@ know itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from rondel.errors import RondelError
 from rondel.execution.layout import groups
@@ -33,6 +33,13 @@ class Copy(Protocol):
         """Ask for something; a tuple of promises where `fragment.RESULTS` says so."""
 
 
+class Restarts(NamedTuple):
+    """How often copies were started again, and for how many seconds some were not there."""
+
+    times: int = 0
+    seconds: float = 0.0
+
+
 class Backend(Protocol):
     """Where copies run."""
 
@@ -47,6 +54,9 @@ class Backend(Protocol):
 
     def settled(self, now: bool = False) -> None:
         """The ring is between two rounds: a time, or with `now` the time, to keep what it is."""
+
+    def restarts(self) -> Restarts:
+        """Of all copies, so far."""
 
     def close(self) -> None:
         """End every copy; nothing stays behind."""

@@ -10,20 +10,25 @@ from __future__ import annotations
 import faulthandler
 import mmap
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 SIZE = 4096
-_HEAD = 64  # bytes: counter, lane, the action's dtype and shape, how the process exited
-_EXITED, _CODE = 9, 10  # in numbers of four bytes
+_HEAD = 64  # bytes: counter, lane, dtype and shape of actions or seeds, how the process exited
+_EXITED, _CODE, _RESETS = 9, 10, 11  # in numbers of four bytes
 _MOST_DIMS = 4
 
 
 class Recorder:
-    """The side of the process that may die. One record: the step that is being taken."""
+    """The side of the process that may die. One record: the step or reset that is going on.
+
+    `lane` says whose turn it is: -1 if that's not known, and -2 - lane for one that begins a new
+    episode where the others step.
+    """
 
     def __init__(self, fd: int) -> None:
         self._page = mmap.mmap(fd, SIZE)
@@ -46,6 +51,15 @@ class Recorder:
         """The step is over."""
         self._head[0] += 1
 
+    @contextmanager
+    def resetting(self, seeds: Any) -> Iterator[None]:
+        """New episodes with these seeds [b] begin, and have begun."""
+        self._head[_RESETS] = 1
+        self.enter(seeds)
+        yield
+        self.leave()
+        self._head[_RESETS] = 0
+
     def exit(self, code: int) -> None:
         """The process ends itself."""
         self._head[_CODE] = code
@@ -64,24 +78,27 @@ class Recorder:
 
 
 def read(page: Any) -> str:
-    """What was going on, "step(3)" or "" if nothing was; `page` is the memory's bytes."""
+    """What was going on, "step(3)", "reset(seed=3)" or "" if nothing was; `page` is its bytes."""
     head = np.frombuffer(page, np.int32, _HEAD // 4)
     if head[0] % 2 == 0:
         return ""
+    lane = int(head[1])
+    if lane < -1:
+        return "reset()"
+    call, name = ("reset", "seed=") if head[_RESETS] else ("step", "")
     shape = tuple(int(n) for n in head[5 : 5 + int(head[4])])
     if not np.prod(shape):
-        return "step(…)"
+        return f"{call}(…)"
     dtype = np.dtype(bytes(page[8:16]).decode().strip())
-    actions = np.frombuffer(page, dtype, int(np.prod(shape)), _HEAD).reshape(shape)
-    lane = int(head[1])
-    said = actions[lane] if 0 <= lane < len(actions) else actions
-    return f"step({np.array2string(np.asarray(said), separator=', ', threshold=64)})"
+    rows = np.frombuffer(page, dtype, int(np.prod(shape)), _HEAD).reshape(shape)
+    said = rows[lane] if 0 <= lane < len(rows) else rows
+    return f"{call}({name}{np.array2string(np.asarray(said), separator=', ', threshold=64)})"
 
 
 class Remains(NamedTuple):
     """What is known of a process that died."""
 
-    action: str = ""  # "step(3)", or "" if it did nothing or that's not known
+    action: str = ""  # "step(3)", "reset(seed=3)", or "" if it did nothing or that's not known
     ended: str = ""  # by itself: "crashed", "exited with 3"; "" if someone killed it
 
 

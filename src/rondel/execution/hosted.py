@@ -54,7 +54,10 @@ class HostedLanes(Metered):
         """New episodes in every lane of a group, others for each number `again`."""
         lanes = self._groups[first_lane].lanes
         seeds = lane_seeds(self._seed, Purpose.ENV, lanes, again, first_lane=first_lane)
-        return self._envs[first_lane].reset(seeds)
+        if self._recorder is None:
+            return self._envs[first_lane].reset(seeds)
+        with self._recorder.resetting(seeds):
+            return self._envs[first_lane].reset(seeds)
 
     def step(self, first_lane: int, action: Any) -> Step:
         """One step of a group."""
@@ -66,7 +69,7 @@ class HostedLanes(Metered):
         return step
 
     def record(self, recorder: Recorder) -> None:
-        """Write down each step before it is taken."""
+        """Write down each step and reset before it is taken."""
         self._recorder = recorder
         for env in self._envs.values():
             if hasattr(env, "at"):

@@ -1,31 +1,41 @@
-"""Says that an environment takes too long where nothing can be done about it: in this process.
+"""How long is waited, and words where nothing can be done about it: in this process.
 
-Copies in processes of their own are started again; here only words are left. It imports no jax.
+Copies in processes of their own are started again if an environment takes too long; here only words
+are left. It imports no jax.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Container
+from typing import Any, NamedTuple
 
 from rondel.execution.meter import Meter
 
+START = 60.0  # seconds: imports and compiling have as many, however short a deadline is
 _log = logging.getLogger("rondel")
 _REMEDY = "In this process nothing can end it: --plan 'actor | learner' --on processes would."
 
 
-@contextmanager
-def told_if_late(what: str, seconds: float) -> Iterator[None]:
-    """Say it if what happens inside takes longer than this."""
-    timer = threading.Timer(seconds, _log.warning, (f"{what} has taken {seconds:g} s so far.",))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+class Patience(NamedTuple):
+    """Seconds for an answer."""
+
+    usual: float
+    first: float  # for the first of its kind: what it takes is perhaps imported and compiled first
+
+    def of(self, request: Any, known: Container[Any]) -> float:
+        """For a request to someone who has answered these kinds before."""
+        return self.usual if request in known else self.first
+
+    def twice(self) -> Patience:
+        """For who waits for someone that has so much patience with others."""
+        return Patience(2 * self.usual, 2 * self.first)
+
+
+def patience(deadline: float) -> Patience:
+    """What a deadline means."""
+    return Patience(deadline, max(deadline, START))
 
 
 class Watch:

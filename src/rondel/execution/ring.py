@@ -10,7 +10,7 @@ import jax
 
 from rondel.errors import RondelError
 from rondel.execution import episodes, experience
-from rondel.execution.backend import Backend, Copy
+from rondel.execution.backend import Backend, Copy, Restarts
 from rondel.execution.backends.inline import Inline
 from rondel.execution.crew import Crew, Roomy
 from rondel.execution.episodes import Recent
@@ -38,6 +38,7 @@ class Base(NamedTuple):
 
     round: int
     told: dict[str, Told]  # by who says it
+    restarts: Restarts
 
 
 class Ring:
@@ -200,7 +201,8 @@ class Ring:
             if self._warm >= (1 if self.fused else _WARM):
                 everyone = [told for piece in self.metered() for _, told in piece]
                 driver = self.meter.told()
-                self.base = Base(self.round, {told.who: told for told in (*everyone, driver)})
+                spent = {told.who: told for told in (*everyone, driver)}
+                self.base = Base(self.round, spent, self.backend.restarts())
 
     def metered(self) -> list[list[tuple[str, Told]]]:
         """Where the time of each piece's copies went, by name; who share a thread say the same."""

@@ -12,6 +12,7 @@ _SAME = 3  # deaths at one action, with nothing done in between, that are no acc
 _SAME_EVER = 10  # deaths at one action, whatever was done in between
 AT_START = 2  # restarts of a copy that has never done anything yet
 AGAIN = 1 << 20  # episodes that begin after a death are others than any that began before
+_RESET = "reset"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0  # seconds
 
 
@@ -20,7 +21,7 @@ class Death(NamedTuple):
 
     how: str  # for people: "was killed by SIGKILL", "took no step within 30 s"
     killed: bool  # from outside: by the system, an operator, the scheduler
-    action: str  # what its environment was doing: "step(3)"; "" if that's not known
+    action: str  # what its environment did: "step(3)", "reset(seed=3)"; "" if that's not known
     progress: bool  # did it answer anything new since it was last started?
 
 
@@ -40,20 +41,26 @@ def decide(deaths: Sequence[Death], restarts: int) -> Restart | Stop:
     """What to do after a copy's last death; `restarts` may follow each other without progress."""
     last = deaths[-1]
     if restarts == 0:
-        return Stop(f"{last.how}.")
+        return Stop(f"{told(last)}.")
     idle = _in_a_row(deaths)
     if last.action and not last.killed:
-        same_idle = _same(deaths[-idle:], last.action)
-        if same_idle >= _SAME or _same(deaths, last.action) >= _SAME_EVER:
-            times = max(same_idle, _same(deaths, last.action))
+        same_idle = _same(deaths[-idle:], last)
+        if same_idle >= _SAME or _same(deaths, last) >= _SAME_EVER:
+            times = _nth(max(same_idle, _same(deaths, last)))
+            if _call(last) == _RESET:
+                return Stop(f"{told(last)}, for the {times} time in a row: mend the environment.")
             return Stop(
-                f"{last.how} in {last.action}, for the {_nth(times)} time in a row at this very "
-                "action: mend the environment, or keep it from that action."
+                f"{told(last)}, for the {times} time in a row at this very action: mend the "
+                "environment, or keep it from that action."
             )
     if idle > restarts:
+        named = [told(death) for death in deaths[-idle:-1] if told(death) != death.how]
+        # on Ray what the last one did is not known yet, but what those before it did
+        before = f" The time before, it {named[-1]}." if named and not last.action else ""
         return Stop(
-            f"{last.how}, and was started again {restarts} times without getting any further. "
-            "What was saved last can be resumed; more restarts would be allowed by --restarts."
+            f"{told(last)}, and was started again {restarts} times without getting any further."
+            f"{before} What was saved last can be resumed; more restarts would be allowed by "
+            "--restarts."
         )
     return Restart(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (idle - 1)) if idle > 1 else 0.0)
 
@@ -66,10 +73,20 @@ def _in_a_row(deaths: Sequence[Death]) -> int:
     return n
 
 
-def _same(deaths: Sequence[Death], action: str) -> int:
-    """How many deaths at the end of the list were at this action."""
+def told(death: Death) -> str:
+    """How a copy ended, and in what, for people; who was killed did nothing to be blamed for."""
+    return f"{death.how} in {death.action}" if death.action and not death.killed else death.how
+
+
+def _call(death: Death) -> str:
+    """What counts as the same: an action, or any reset, since no two have the same seed."""
+    return _RESET if death.action.startswith(f"{_RESET}(") else death.action
+
+
+def _same(deaths: Sequence[Death], last: Death) -> int:
+    """How many deaths at the end of the list were at the action of the last."""
     n = 0
-    while n < len(deaths) and deaths[-1 - n].action == action and not deaths[-1 - n].killed:
+    while n < len(deaths) and _call(deaths[-1 - n]) == _call(last) and not deaths[-1 - n].killed:
         n += 1
     return n
 

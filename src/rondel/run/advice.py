@@ -13,9 +13,10 @@ from typing import NamedTuple
 from rondel.envs.quicker import quicker
 from rondel.envs.registry import is_installed
 from rondel.execution.meter import CALLBACK, OUTPUT, PYTHON, ROOM, SIMULATOR, STEPS, TRANSPORT
+from rondel.plan.pointing import counted
 from rondel.run.profile import IN_TURN, About, Piece, Profile
 
-UNEVEN = "uneven copies"
+UNEVEN, RESTARTS = "uneven copies", "restarts"
 _HANDOVER = 5e-3  # seconds: what a round costs more once it is cut, about
 _EXCHANGE = 4e-4  # seconds: what a draw costs more once its batch is shared by cores, about
 _MUCH = 0.3  # of the time
@@ -71,7 +72,7 @@ def _around(profile: Profile, bound: Bound) -> Iterator[str]:
     room = max((piece.part(ROOM) for piece in profile.pieces), default=0.0)
     if room > 0.1:
         yield f"Actors wait {room:.0%} of their time for room: the learner is slower."
-    if bound.name in (CALLBACK, OUTPUT, UNEVEN):
+    if bound.name in (CALLBACK, OUTPUT, UNEVEN, RESTARTS):
         return
     whole, lag = about.remedies.get("whole"), about.remedies.get("lag")
     if profile.pieces[0].name == IN_TURN:
@@ -106,6 +107,12 @@ def _against(profile: Profile, bound: Bound) -> Iterator[str]:
     simulates = name == "env" and bound.piece.part(SIMULATOR) > _MUCH
     if name == UNEVEN:
         yield from _uneven(profile, bound)
+    elif name == RESTARTS:
+        yield (
+            f"Copies were started again {counted(profile.restarts, 'time')}; why was said when it "
+            "happened. What ends them is what to mend."
+        )
+        return
     elif name == TRANSPORT:
         yield from _transport(profile, bound)
     elif name == "dispatch" and about.batched:

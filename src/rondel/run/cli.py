@@ -104,14 +104,14 @@ def _train(argv: list[str]) -> None:
     name, env, train, fields = _asked(Train(), argv)
     as_json = train.pop("json")
     shown = display.Unbroken(display.choose())
-    with _unmixed(as_json):
+    with _unmixed():
         run = rondel.train(name, env, display=shown, **train, **fields)
     _say(run.result, as_json)
 
 
 def _explain(argv: list[str]) -> None:
     name, env, request, fields = _asked(Explain(), argv)
-    with _unmixed(request["json"]):
+    with _unmixed():
         facts = rondel.explain(name, env, tuned=request["tuned"], **fields)
     _print([json.dumps(dataclasses.asdict(facts)) if request["json"] else str(facts)])
 
@@ -150,14 +150,14 @@ def _resume(argv: list[str]) -> None:
     request = {k: v for k, v in request.items() if v is not None}
     as_json = request.pop("json")
     shown = display.Unbroken(display.choose())
-    with _unmixed(as_json):
+    with _unmixed():
         run = rondel.resume(request.pop("path"), display=shown, **request)
     _say(run.result, as_json)
 
 
 def _eval(argv: list[str]) -> None:
     request = _parse(Eval, argv, "eval")
-    with _unmixed(request.json):
+    with _unmixed():
         played = rondel.evaluate(
             request.path,
             episodes=request.episodes,
@@ -182,7 +182,7 @@ def _eval(argv: list[str]) -> None:
 def _watch(argv: list[str]) -> None:
     request = dataclasses.asdict(_parse(Watch, argv, "watch"))
     path, number, as_json = (request.pop(name) for name in ("path", "checkpoint", "json"))
-    with _unmixed(as_json):
+    with _unmixed():
         seen = rondel.watch(path if number is None else numbered(path, number), **request)
     _say(
         {
@@ -199,9 +199,10 @@ def _watch(argv: list[str]) -> None:
 
 def _profile(argv: list[str]) -> None:
     request = _parse(Profile, argv, "profile")
-    found = rondel.profile(
-        request.path, apart=request.apart, trace=request.trace, overwrite=request.overwrite
-    )
+    with _unmixed():
+        found = rondel.profile(
+            request.path, apart=request.apart, trace=request.trace, overwrite=request.overwrite
+        )
     text = diagnosis.diagnose(found, Path(request.path)).text
     _print([found.table(), "", *textwrap.wrap(text, 80, break_on_hyphens=False)])
 
@@ -225,15 +226,16 @@ def _compare(argv: list[str]) -> None:
 
 def _record(argv: list[str]) -> None:
     request = _parse(Record, argv, "record")
-    mean = rondel.record(
-        request.path,
-        request.file,
-        request.env,
-        episodes=request.episodes,
-        seed=request.seed,
-        overwrite=request.overwrite,
-        network=request.network,
-    )
+    with _unmixed():
+        mean = rondel.record(
+            request.path,
+            request.file,
+            request.env,
+            episodes=request.episodes,
+            seed=request.seed,
+            overwrite=request.overwrite,
+            network=request.network,
+        )
     said = {"file": request.file, "episodes": request.episodes, "mean_return": mean}
     _say(said, False)
 
@@ -300,23 +302,22 @@ def _say(result: dict[str, Any], as_json: bool) -> None:
 
 
 @contextmanager
-def _unmixed(as_json: bool) -> Iterator[None]:
-    """Where the answer is for a program, whatever else is printed meanwhile goes to stderr.
+def _unmixed() -> Iterator[None]:
+    """Stdout is for the answer: whatever else is printed meanwhile goes to stderr.
 
     Environments print, and so does Ray; other processes, and what is not Python, by descriptor 1.
     """
     with ExitStack() as undo:
-        if as_json:
-            with suppress(OSError):  # one of the two is closed
-                sys.stdout.flush()
-                answers = os.dup(1)
-                undo.callback(os.close, answers)
-                os.dup2(2, 1)
-                undo.callback(os.dup2, answers, 1)
-                undo.callback(ctypes.CDLL(None).fflush, None)  # what C has not written yet
-                if sys.__stdout__ is not None:  # what was printed by who had it before
-                    undo.callback(sys.__stdout__.flush)
-            undo.enter_context(redirect_stdout(sys.stderr))
+        with suppress(OSError):  # one of the two is closed
+            sys.stdout.flush()
+            answers = os.dup(1)
+            undo.callback(os.close, answers)
+            os.dup2(2, 1)
+            undo.callback(os.dup2, answers, 1)
+            undo.callback(ctypes.CDLL(None).fflush, None)  # what C has not written yet
+            if sys.__stdout__ is not None:  # what was printed by who had it before
+                undo.callback(sys.__stdout__.flush)
+        undo.enter_context(redirect_stdout(sys.stderr))
         yield
 
 

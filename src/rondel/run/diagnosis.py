@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rondel.execution.meter import CALLBACK, OUTPUT, PYTHON, TRANSPORT
-from rondel.run.advice import UNEVEN, Bound, advise
+from rondel.run.advice import RESTARTS, UNEVEN, Bound, advise
 from rondel.run.profile import Piece, Profile
 
 _FREE = 2.0  # of four times the rows in less than this, rows cost a third of the time at most
@@ -24,6 +24,7 @@ _MEANS = {  # what a program holds, where stages are one, or what else it is
     CALLBACK: "what is called between rounds takes",
     OUTPUT: "rows, display and checkpoints take",
     UNEVEN: "waiting for the slowest takes",
+    RESTARTS: "to start copies again takes",
 }
 _STAGES = {
     "actor": ("env", "policy"),
@@ -47,7 +48,7 @@ def diagnose(profile: Profile, path: Path | None = None) -> Verdict:
     bound, part = _bound(profile, costs)
     if _in_turn(profile):  # then it need not be the busiest that costs most
         busy = max(everyone, key=lambda one: (_part_of(profile, one, bound), one.busy))
-    verb = "bound" if bound == UNEVEN else "bounds"
+    verb = "bound" if bound in (UNEVEN, RESTARTS) else "bounds"
     text = f"{bound} {verb} this run: {_MEANS.get(bound, 'it takes')} {part:.0%} "
     told = Bound(bound, part, busy, _lost(profile, busy, costs))
     advice = " ".join(advise(profile, told, path))
@@ -122,6 +123,8 @@ def _costs(profile: Profile, pieces: Iterable[Piece]) -> dict[str, float]:
             costs[name] = costs.get(name, 0.0) + part
         uneven = _busy(profile, one) - one.busy
         costs[UNEVEN] = costs.get(UNEVEN, 0.0) + max(0.0, uneven)
+    if not profile.about.free:  # there the others go on meanwhile
+        costs[RESTARTS] = profile.lost
     if _in_turn(profile):
         costs[TRANSPORT] = costs.get(TRANSPORT, 0.0) + max(0.0, 1.0 - sum(costs.values()))
     return costs

@@ -15,7 +15,7 @@ from rondel.run.files import put
 from rondel.run.profile import About, Own, Piece, Profile, Share
 
 FILE, TRACE = "profile.json", "trace.json"
-_PARTS = ("part", "computed")  # of one; sums and clocks are rounded
+_PARTS = ("part", "computed", "lost")  # of one; sums and clocks are rounded
 _MOST = 1.001
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, NamedTuple
 
+from rondel.execution.backend import Restarts
 from rondel.execution.meter import SIMULATOR, STARTING, WAITING, Glance, Spent, Told, since
 from rondel.execution.ring import Ring
 from rondel.run.summary import size
@@ -107,6 +108,8 @@ class Profile:
     rounds: int  # since then
     pieces: tuple[Piece, ...]
     driver: Piece | None = None  # where it is not in the same thread as the pieces
+    restarts: int = 0  # times that copies were started again, since all was compiled
+    lost: float = 0.0  # the part of the time in which some of them were not there
     apart: dict[str, float] | None = None  # shares of stages in one program, measured apart
     more_rows: float | None = None  # times as long that a round of four times the rows takes
     one_step: float | None = None  # seconds of a gradient and its update, measured apart
@@ -164,7 +167,13 @@ def taken(ring: Ring, about: About) -> tuple[Profile, list[dict[str, Any]]]:
     told = [[_since(one, base.get(one.who)) for _, one in piece] for piece in every]
     seen = put_together(ring, about, told, _since(driver, base.get(driver.who)))
     before = max((one.seconds for one in base.values()), default=seen.starting)
-    return replace(seen, starting=before, rounds=ring.round - first), list(chain(*events))
+    again = ring.backend.restarts()
+    if base and ring.base:
+        earlier = ring.base.restarts
+        again = Restarts(again.times - earlier.times, again.seconds - earlier.seconds)
+    lost = min(1.0, again.seconds / max(seen.seconds, 1e-9))
+    seen = replace(seen, starting=before, rounds=ring.round - first)
+    return replace(seen, restarts=again.times, lost=lost), list(chain(*events))
 
 
 def _since(told: Told, before: Told | None) -> Told:

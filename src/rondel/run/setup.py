@@ -23,7 +23,7 @@ from rondel.errors import RondelError, at_least
 from rondel.execution import learning, mesh, spread
 from rondel.execution.backend import Backend
 from rondel.execution.backends.inline import Inline
-from rondel.execution.patience import told_if_late
+from rondel.execution.patience import patience
 from rondel.execution.room import refuse_too_much
 from rondel.execution.task import Task
 from rondel.plan import Plan
@@ -90,11 +90,11 @@ def prepare(
     """
     if isinstance(algorithm, str):
         algorithm = algorithms.find(algorithm)
-    _offer_devices(fields or {})
-    with last_words():
+    fields, chosen = dict(fields or {}), {}
+    _offer_devices(fields)
+    with last_words(_making_patience(fields.get("deadline"))):
         world = make(env)
     name, build = _named(algorithm)
-    fields, chosen = dict(fields or {}), {}
     brought = fields.get("network") if networks.are_taken_by(build) else None
     if brought is not None and not isinstance(brought, str):
         fields["network"] = networks.name_of(brought)
@@ -386,9 +386,14 @@ def _settled(plan: Plan, options: Options) -> Plan:
 
 def _check_env(world: Env | HostWorld, deadline: float) -> None:
     if not is_ours(world):  # ours are checked in our own tests
-        late = told_if_late(f"Trying {world.spec.id} out before the run", deadline)
-        with late, last_words():
+        with last_words(patience(deadline).first):
             check(world)
+
+
+def _making_patience(deadline: Any) -> float:
+    """Seconds to make an environment; a deadline that is none is refused later, with all else."""
+    sound = isinstance(deadline, int | float) and 0 < deadline <= _PATIENCE
+    return patience(deadline if sound else Options.deadline).first
 
 
 def _wrapped(algorithm: Algorithm, options: Options, config: Any, spec: EnvSpec) -> Algorithm:

@@ -109,7 +109,14 @@ def ending(run: Run, checkpoint: Path) -> str:
     done = f"{result['steps']:,} steps in {result['seconds']:.1f} s"
     scored = result["eval_return"]
     shown = f", mean return of greedy episodes {scored:.1f}" if scored is not None else ""
-    return f"Done: {done}{shown}. Checkpoint: {checkpoint}"
+    again = run.ring.backend.restarts()
+    died = (
+        f" Copies that died or hung were started again {counted(again.times, 'time')}, which took "
+        f"{again.seconds:.1f} s of it."
+        if again.times
+        else ""
+    )
+    return f"Done: {done}{shown}.{died} Checkpoint: {checkpoint}"
 
 
 def explained(facts: Explanation) -> str:

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from execution.backends import stub
 from execution.backends.remains import eventually, runs
 from rondel.errors import RondelError
+from rondel.execution import patience
 from rondel.execution.backend import Late, Lost, name_of
 from rondel.execution.backends import processes, starter, threads
 from rondel.execution.backends.processes import Processes
@@ -31,7 +33,9 @@ def launch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Launch]:
     """Start a backend -> (it, and the copies that drive each other, env, policy, learner)."""
     started: list[Any] = []
 
-    def start(kind: Any = Processes, deadline: float = 60.0, **at_start: str) -> Any:
+    def start(
+        kind: Any = Processes, deadline: float = 60.0, first: float = 0.0, **at_start: str
+    ) -> Any:
         def recipe(task: Any, plan: Any, piece: int, copy: int) -> Any:
             return stub.Stub, (name_of(plan, piece, copy), at_start)
 
@@ -40,6 +44,7 @@ def launch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Launch]:
         monkeypatch.setattr(starter, "_HEAVY", starter._LIGHT)
         for module in (processes, threads):
             monkeypatch.setattr(module, "_GRACE", 0.5)
+        monkeypatch.setattr(patience, "START", first)
         started.append(kind(deadline))
         (env, _), (policy,), (learner,) = started[-1].launch(None, PLAN)
         return started[-1], env, policy, learner
@@ -198,6 +203,25 @@ def test_an_env_that_hangs_is_named(launch: Launch, kind: Any) -> None:
     began = time.monotonic()
     backend.close()
     assert time.monotonic() - began < 10  # closing must not wait for it as well
+
+
+@BOTH
+def test_a_deadline_does_not_count_what_is_done_for_the_first_time(
+    launch: Launch, kind: Any
+) -> None:
+    """That is imported and compiled first; a policy has patience with its environments too."""
+    slow = {"policy": "sleep 1", "first": 60.0}
+    backend, env, policy, learner = launch(kind, deadline=0.2, **slow)
+    drive(backend, env, policy, "sleep 1")
+    backend.get([learner.call("do", "sleep 1")])
+    with pytest.raises(Late, match=r"Nothing was heard for 0\.4 s\. Asked and silent: learner"):
+        backend.get([learner.call("do", "sleep 3")])
+
+
+def test_one_that_hangs_while_it_starts_is_not_started_again(launch: Launch) -> None:
+    said = r"for 1 s\. Asked and silent: env 2 of 2 \(process \d+\)\. It hangs while it starts, or"
+    with pytest.raises(Late, match=said):
+        launch(partial(Processes, restarts=20), deadline=0.5, first=0.5, **{"env 2 of 2": "sleep"})
 
 
 def test_a_stopped_env_is_named(launch: Launch) -> None:

@@ -18,12 +18,21 @@ import numpy as np
 import pytest
 
 from execution.backends import same, tiny
-from execution.backends.test_recovery import PLANS, Once, crash_always, hang, kill, stop
+from execution.backends.test_recovery import (
+    PLANS,
+    Once,
+    crash_always,
+    exit_at_once,
+    hang,
+    kill,
+    stop,
+)
 from execution.test_equality import assert_equal, run, task
 from rondel.execution.backend import Late, Lost
 from rondel.execution.backends.actor import Arrived
 from rondel.execution.blackbox import Remains
 from rondel.execution.loop import Limits, rounds
+from rondel.execution.patience import Patience
 from rondel.execution.ring import Ring
 from rondel.plan import parse
 from rondel.types import HostWorld
@@ -61,6 +70,8 @@ def disturbed(runner: Any, name: str, plan: str, disturb: Any, lag: int = 0) -> 
         disturb(runner)
         result = run(ring, 900)
         assert runner._restarted
+        assert runner.restarts().seconds > 0
+        assert runner.restarts() == runner.restarts()  # all are there again
     return result
 
 
@@ -183,6 +194,15 @@ def test_an_environment_that_always_fails_at_one_action(plan: str, do: Any, how:
         tiny.run(backend.Ray(restarts=20), plan, tiny.task(do))
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("plan", PLANS)
+def test_an_environment_that_always_fails_in_its_reset(plan: str) -> None:
+    """It never got any further, so there is no fourth actor to tell of the third."""
+    said = r"further\. The time before, it exited with 3 in reset\(seed=\[\d+.*\]\)\. What was"
+    with pytest.raises(Lost, match=said):
+        tiny.run(backend.Ray(restarts=20), plan, tiny.task(exit_at_once))
+
+
 def kill_four_times(mark: Path, steps: int) -> None:
     done = len(list(mark.parent.glob(f"{mark.name}*")))
     if steps == 1 and done < 4:
@@ -202,8 +222,7 @@ def test_one_that_is_killed_at_one_action_is_no_environment_that_fails(tmp_path:
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("do", [hang, stop])
 def test_an_environment_that_fails_once(plan: str, do: Any, tmp_path: Path) -> None:
-    """A deadline is also what a copy may take to start."""
-    runner = backend.Ray(deadline=30.0, restarts=20)
+    runner = backend.Ray(deadline=5.0, restarts=20)
     tiny.run(runner, plan, tiny.task(Once(tmp_path / "done", do)))
     assert (tmp_path / "done").exists()
     assert runner._restarted == 1
@@ -230,6 +249,37 @@ def test_a_copy_that_never_starts_is_soon_given_up() -> None:
     world = HostWorld(tiny.SPEC, partial(make_or, kill, None))
     with pytest.raises(Lost, match=r"^actor 1 of 2 died.*, and was started again 2 times without"):
         tiny.run(backend.Ray(restarts=20), "actor*2 | learner", tiny.task()._replace(env=world))
+
+
+@pytest.mark.long
+def test_one_that_hangs_while_it_starts_is_said_to_hang_once(caplog: Any) -> None:
+    world = HostWorld(tiny.SPEC, partial(make_or, hang, None))
+    runner = backend.Ray(restarts=20)
+    runner._patience = Patience(20.0, 20.0)
+    with pytest.raises(Late, match=r"^Nothing was heard for 20 s\. Late: actor 1 of 2 with `make`"):
+        tiny.run(runner, "actor*2 | learner", tiny.task()._replace(env=world))
+    assert caplog.messages == []
+
+
+def test_one_that_is_late_to_be_there_again_is_no_dead_one(monkeypatch: Any) -> None:
+    """It did something before, so another start may do."""
+    recovery = importlib.import_module("rondel.execution.backends.ray.recovery")
+    starts = iter([Late("Nothing was heard for 60 s."), None])
+    copies = [backend.RayCopy(None, (0, i), f"actor {i + 1} of 2") for i in range(2)]
+
+    class Starting(recovery.Recovery):  # type: ignore[misc]
+        def _start(self, copies: Any) -> None:
+            copies[1].open.append(None)
+            if error := next(starts):
+                raise error
+
+    monkeypatch.setattr(ray, "nodes", lambda: [])
+    runner = Starting(1.0, 20)
+    runner._plan, runner._copies = parse("actor*2 | learner"), copies
+    copies[1].journal.began = True
+    runner._start_until_all_are_there(copies)
+    (death,) = copies[1].journal.deaths
+    assert death.how == "was not there within 60 s"
 
 
 def test_a_crash_is_told_from_a_start_that_failed_after_it(monkeypatch: Any) -> None:

@@ -62,6 +62,8 @@ def disturbed(backend: Any, name: str, plan: str, lag: int, env: Any) -> Any:
         assert all(copy.pid != pid for copy, pid in zip(backend._copies, pids, strict=True))
         deaths = sum(len(copy.journal.deaths) for copy in backend._copies)
         assert deaths == backend._restarted >= len(units(ring.plan))
+        assert backend.restarts().times == deaths
+        assert backend.restarts() == backend.restarts()  # all are there again
     return result
 
 
@@ -186,6 +188,18 @@ def test_an_environment_that_always_fails_at_one_action(plan: str) -> None:
     said = r"\(process \d+\) was killed by SIGSEGV in step\(\[0.*\]\), for the third time in a row"
     with pytest.raises(Lost, match=said):
         tiny.run(Processes(restarts=20), plan, tiny.task(crash_always))
+
+
+def exit_at_once(steps: int) -> None:
+    if steps == 0:
+        os._exit(3)
+
+
+@pytest.mark.parametrize("plan", [PLANS[0], pytest.param(PLANS[1], marks=pytest.mark.long)])
+def test_an_environment_that_always_fails_in_its_reset(plan: str) -> None:
+    said = r"exited with 3 in reset\(seed=\[\d+.*\]\), for the third time in a row: mend"
+    with pytest.raises(Lost, match=said):
+        tiny.run(Processes(restarts=20), plan, tiny.task(exit_at_once))
 
 
 @pytest.mark.long

@@ -37,7 +37,8 @@ class Lanes:
         self._write = masked_writer(space) if masked else writer(space)
         self._translate = translator(self.envs[0].action_space)
         self._seeds: list[int] = []
-        self.at = memoryview(bytearray(4)).cast("i")  # the lane that steps: whoever looks on
+        # for whoever looks on: the lane whose turn it is, or -2 - lane if it begins a new episode
+        self.at = memoryview(bytearray(4)).cast("i")
 
     def reset(self, seeds: Any) -> Step:
         """Start an episode in every lane, with seeds[i] in lane i; later ones go on from there."""
@@ -45,9 +46,10 @@ class Lanes:
         self._seeds = [int(seed) for seed in seeds]
         self._over, self._totals, self._lengths = [False] * b, [0.0] * b, [0] * b
         stacked = zeros(self._spec.observation, b)
-        lane = 0
+        lane, at = 0, self.at
         try:
             for lane, env in enumerate(self.envs):
+                at[0] = lane
                 obs, info = env.reset(seed=self._seeds[lane])
                 write(stacked, lane, (obs, info) if masked else obs)
         except (Exception, SystemExit) as error:  # the end of the run is not its to decide
@@ -69,6 +71,7 @@ class Lanes:
             for lane, env in enumerate(self.envs):
                 at[0] = lane
                 if first[lane]:
+                    at[0] = -2 - lane
                     obs, info = env.reset()
                     totals[lane], lengths[lane] = 0.0, 0
                 else:

@@ -24,7 +24,6 @@ from rondel.envs.gym import dm, examine, old, vector
 from rondel.envs.gym.lanes import Lanes
 from rondel.envs.gym.spaces import action_spec, observation_spec, with_mask
 from rondel.envs.gym.stacks import stacked_by, stacking
-from rondel.envs.lastwords import trying
 from rondel.envs.registry import is_installed
 from rondel.errors import RondelError
 from rondel.spaces import MASK
@@ -42,7 +41,6 @@ def from_id(name: str) -> HostWorld:
     >>> lanes = from_id("CartPole-v1").make(8)
     >>> step = lanes.reset(range(8))
     """
-    trying(f"gymnasium:{name}", "its making")
     env = _make(name)
     spec, masked = _look(env, f"gymnasium:{name}")
     vectorised = not masked and vector.usable(name, env, spec)

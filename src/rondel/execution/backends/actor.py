@@ -18,6 +18,7 @@ from rondel.execution.backends.link import LineLink
 from rondel.execution.backends.sockets import Exchange, Number, SocketLine
 from rondel.execution.layout import Share
 from rondel.execution.meter import TRANSPORT, Glance, ready, waited
+from rondel.execution.patience import Patience
 
 # What a process sets before JAX starts, and what a run's last bits depend on.
 _SETTINGS = re.compile(r"(JAX|XLA)_\w+|(PJRT_)?NPROC|XDG_CACHE_HOME")
@@ -125,7 +126,7 @@ class Worker:
         step, meter = self.ask(*asked), self._fragment.meter
         return step, meter.glance() if meter.is_due() else None
 
-    def connect(self, envs: Mapping[int, tuple[str, Number]], patience: float) -> None:
+    def connect(self, envs: Mapping[int, tuple[str, Number]], patience: Patience) -> None:
         """Give the policy its lines to the environments' actors."""
         lines = {e: SocketLine(*at) for e, at in envs.items()}
         links = {e: LineLink(line, patience, lambda step: step) for e, line in lines.items()}

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from rondel.execution import mesh, spread
-from rondel.execution.backend import Copy, drives, envs_of, name_of, recipe
+from rondel.execution.backend import Copy, Restarts, drives, envs_of, name_of, recipe
 from rondel.execution.hosted import Direct
 from rondel.execution.meter import PYTHON, Meter, Seen, ready, stage_of
 from rondel.execution.patience import Watch
@@ -114,6 +114,9 @@ class Inline:
 
     def settled(self, now: bool = False) -> None:
         """Nothing dies here but with the driver."""
+
+    def restarts(self) -> Restarts:
+        return Restarts()
 
     def close(self) -> None:
         copies, self._copies = self._copies, []

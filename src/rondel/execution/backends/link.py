@@ -10,6 +10,7 @@ from rondel.execution.backend import Late, Lost
 from rondel.execution.backends.channel import Gone
 from rondel.execution.backends.failure import Elsewhere
 from rondel.execution.meter import Glance
+from rondel.execution.patience import Patience
 from rondel.types import Step
 
 
@@ -32,8 +33,10 @@ class LineLink:
     one: it may lie in shared memory.
     """
 
-    def __init__(self, line: Line, deadline: float, read: Callable[[Any], Step]) -> None:
-        self._line, self._deadline, self._read = line, deadline, read
+    def __init__(self, line: Line, patience: Patience, read: Callable[[Any], Step]) -> None:
+        self._line, self._patience, self._read = line, patience, read
+        self._asked: dict[int, str] = {}  # what, by first lane
+        self._known: set[str] = set()  # what was answered before
         self._answers: dict[int, tuple[Any, bytes | None]] = {}
         self.heard: Glance | None = None
 
@@ -44,13 +47,15 @@ class LineLink:
         self.ask("step", first_lane, action)
 
     def ask(self, request: str, first_lane: int, what: Any) -> None:
+        self._asked[first_lane] = request
         try:
             self._line.send((request, first_lane, what))
         except Gone:
             raise Lost(f"{self._line.peer} is gone.") from None
 
     def take(self, first_lane: int) -> Step:
-        end = time.monotonic() + self._deadline
+        seconds = self._patience.of(self._asked[first_lane], self._known)
+        end = time.monotonic() + seconds
         while first_lane not in self._answers:
             try:
                 left = max(0.0, end - time.monotonic())
@@ -59,11 +64,12 @@ class LineLink:
                 raise Lost(f"{self._line.peer} is gone.") from None
             except TimeoutError:
                 raise Late(
-                    f"{self._line.peer} took no step within {self._deadline:g} s: its environment "
+                    f"{self._line.peer} took no step within {seconds:g} s: its environment "
                     "hangs, or is slower than that."
                 ) from None
             self._answers[lane] = step, failure
             self.heard = said or self.heard
+        self._known.add(self._asked[first_lane])
         step, failure = self._answers.pop(first_lane)
         if failure is not None:
             raise Elsewhere(failure)

@@ -51,6 +51,7 @@ class ProcessCopy:
         self.channel: Channel
         self.spawner: Spawner
         self.pid = 0
+        self.known: set[Any] = set()  # requests that its process has answered before
         self.busy_since = 0.0  # when it was last heard of, or asked after it had nothing to do
         self.stopped_since: float | None = None
         self.seen: Seen | None = None

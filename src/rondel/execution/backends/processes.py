@@ -21,18 +21,29 @@ import jax
 
 from rondel.errors import RondelError
 from rondel.execution import blackbox
-from rondel.execution.backend import Copy, Late, Lost, drives, name_of, recipe, units
+from rondel.execution.backend import (
+    Copy,
+    Late,
+    Lost,
+    Restarts,
+    drives,
+    name_of,
+    recipe,
+    units,
+)
 from rondel.execution.backends.channel import Gone
 from rondel.execution.backends.failure import unpack
-from rondel.execution.backends.journal import Journal, Redo, pause_or_raise
+from rondel.execution.backends.journal import Asked, Journal, Redo, is_start, pause_or_raise
 from rondel.execution.backends.keeper import Keeper
+from rondel.execution.backends.outages import Outages
 from rondel.execution.backends.process_copy import ProcessCopy, Promise
 from rondel.execution.backends.shared import Arena, View, decode, encode
 from rondel.execution.backends.spawner import STOPPED, is_stopped
 from rondel.execution.backends.starter import Starter
 from rondel.execution.backends.worker import Answer, At, Call, Start
 from rondel.execution.fragment import RESULTS
-from rondel.execution.supervise import AGAIN
+from rondel.execution.patience import patience
+from rondel.execution.supervise import AGAIN, told
 from rondel.execution.task import on_host, to_device
 from rondel.plan import Plan
 
@@ -62,7 +73,7 @@ class Processes:
     """
 
     def __init__(self, deadline: float = 600.0, restarts: int = 0) -> None:
-        self._deadline = self._patience = deadline
+        self._deadline, self._patience = deadline, patience(deadline)
         self._restarts = restarts
         self._copies: list[ProcessCopy] = []
         self._starter: Starter | None = None
@@ -76,6 +87,7 @@ class Processes:
         self._looked = 0.0  # when the watchdog last did
         self._restarted = 0  # times that copies were started again
         self._keeper = Keeper()
+        self._outages = Outages()
 
     def __del__(self) -> None:
         """A run that nobody closed leaves nothing either."""
@@ -92,8 +104,9 @@ class Processes:
                 f"{plan} has {total} copies; {_MOST} processes are the most on one machine here. "
                 "Fewer copies with more lanes each would work, or on='ray' on several machines."
             )
+        with_envs = self._patience
         if drives(plan):  # time for a policy to tell which of its environments is late
-            self._patience = 2 * self._deadline
+            self._patience = with_envs.twice()
         recipes = {
             (piece, copy): recipe(task, plan, piece, copy)
             for piece, (_, copies, _) in enumerate(plan.pieces)
@@ -110,7 +123,7 @@ class Processes:
         pieces: list[list[Any]] = [[] for _ in plan.pieces]
         for number, ((piece, copy), (make, args)) in enumerate(recipes.items(), 1):
             name = name_of(plan, piece, copy)
-            start = Start(number, name, len(self._fds), settings, self._deadline)
+            start = Start(number, name, len(self._fds), settings, with_envs)
             made = ProcessCopy(self, piece, copy, start, make)
             driven = drives(plan) and piece == 0
             made.journal = Journal(is_kept=self._restarts > 0 and not driven)
@@ -134,6 +147,7 @@ class Processes:
         assert self._starter is not None
         self._starter.start(unit)
         for copy in unit:
+            copy.known = set()
             self._by_fd[copy.channel.fileno()] = copy
             self._poll.register(copy.channel.fileno(), select.POLLIN)
 
@@ -224,6 +238,7 @@ class Processes:
             return False
         copy.busy_since, copy.seen = time.monotonic(), answer.seen or copy.seen
         asked = copy.journal.heard(answer.number)
+        copy.known.add(asked.request)
         assert self._arena is not None
         self._arena.free(copy.lent.pop(answer.number))
         if asked.promises is None:  # it was answered before
@@ -241,10 +256,14 @@ class Processes:
         """The ring is between two rounds: keep what copies are, if it is time to."""
         if self._restarts == 0:
             return
+        self._outages.look()
         if self._keeper.ask_if_due(self._copies, now):
             self._until(lambda: all(map(_is_there, self._keeper.states)))
         if self._keeper.states and all(map(_is_there, self._keeper.states)):
             self._keeper.take([self._value(flag) for flag in self._keeper.flags])
+
+    def restarts(self) -> Restarts:
+        return self._outages.total()
 
     # when a copy dies or hangs
 
@@ -256,17 +275,9 @@ class Processes:
                 copy.busy_since, copy.stopped_since = now, None
         self._looked = now
         for copy in self._copies:
-            silent = now - copy.busy_since if copy.journal.sent else 0.0
-            if silent > self._patience:
-                if self._restarts == 0:
-                    late = [copy.full_name for copy in self._copies if copy.journal.sent]
-                    self._end(
-                        Late(
-                            f"Nothing was heard for {self._patience:g} s. Asked and silent: "
-                            f"{', '.join(late)}."
-                        )
-                    )
-                self._revive(copy, f"answered nothing for {self._patience:g} s")
+            asked = next(iter(copy.journal.sent.values()), None)
+            if asked and now - copy.busy_since > self._patience.of(asked.request, copy.known):
+                self._miss(copy, asked)
                 return
             if not is_stopped(copy.pid):
                 copy.stopped_since = None
@@ -275,6 +286,17 @@ class Processes:
             elif now - copy.stopped_since > STOPPED and self._restarts:
                 self._revive(copy, f"was stopped for {STOPPED:g} s", killed=True)
                 return
+
+    def _miss(self, copy: ProcessCopy, asked: Asked) -> None:
+        """A copy is late; one that was never there would be late again."""
+        seconds = self._patience.of(asked.request, copy.known)
+        began = any(member.journal.began for member in self._unit_of(copy))
+        if self._restarts and (began or not is_start(asked)):
+            self._revive(copy, f"answered nothing for {seconds:g} s")
+            return
+        late = ", ".join(copy.full_name for copy in self._copies if copy.journal.sent)
+        hint = "" if copy.known else " It hangs while it starts, or needs a longer deadline."
+        self._end(Late(f"Nothing was heard for {seconds:g} s. Asked and silent: {late}.{hint}"))
 
     def _blame(self, copy: ProcessCopy, error: BaseException) -> None:
         """Raise what a copy raised; where it only missed another one, see to that."""
@@ -305,11 +327,12 @@ class Processes:
         journals = {member.name: member.journal for member in unit}
         action = actions[0] if actions else ""
         name, journal = copy.full_name, copy.journal
+        since = copy.busy_since if journal.sent else time.monotonic()
         try:
             pause = pause_or_raise(name, journal, journals, how, killed, action, self._restarts)
         except Lost as lost:
             self._end(lost)
-        _log.warning("%s %s. It is started again.", name, how)
+        _log.warning("%s %s. It is started again.", name, told(journal.deaths[-1]))
         time.sleep(pause)
         self._restarted += 1
         try:
@@ -319,6 +342,7 @@ class Processes:
             for member in unit:
                 again = AGAIN + self._restarted
                 member.journal.begin_again(member.recipe, again, self._redo, member.piece)
+            self._outages.begin(journals.values(), since)
             self._start(unit)
         except BaseException as error:  # an interrupt, perhaps: copies are half started
             self._over = error

@@ -13,9 +13,10 @@ from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
 from contextlib import suppress
 from typing import Any
 
-from rondel.execution.backend import Copy, Late, Lost, drives, envs_of, name_of, recipe
+from rondel.execution.backend import Copy, Late, Lost, Restarts, drives, envs_of, name_of, recipe
 from rondel.execution.fragment import RESULTS
 from rondel.execution.meter import Seen, ready, waited
+from rondel.execution.patience import Patience, patience
 from rondel.plan import Plan
 from rondel.types import Step
 
@@ -29,6 +30,8 @@ class ThreadCopy:
         self.name = name
         self.fragment: Any = None
         self.open: set[Future[Any]] = set()  # promises that are not kept yet
+        self.at: Any = None  # what it does now
+        self.known: set[Any] = set()  # what it did before
         self._told = told  # exceptions that say already where they come from
         self._stopped = False
         self._calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -72,6 +75,7 @@ class ThreadCopy:
                 return
             if self._told:  # somewhere a call failed, perhaps one that nobody waits for
                 raise self._told[0]
+            self.at = request
             if callable(request):
                 self.fragment, results = request(*args), None
             else:
@@ -82,6 +86,7 @@ class ThreadCopy:
                 error.add_note(f"In {self.name}.")
             self._fail(promises, error)
             return
+        self.known.add(request)
         each: Any = results if len(promises) > 1 else [results]
         for promise, result in zip(promises, each, strict=True):
             with suppress(InvalidStateError):  # it was stopped
@@ -105,9 +110,9 @@ class ThreadCopy:
 class CallLink:
     """A link over the calls of a copy."""
 
-    def __init__(self, env: ThreadCopy, deadline: float) -> None:
-        self._env, self._deadline = env, deadline
-        self._asked: dict[int, Future[Step]] = {}
+    def __init__(self, env: ThreadCopy, patience: Patience) -> None:
+        self._env, self._patience = env, patience
+        self._asked: dict[int, tuple[str, Future[Step]]] = {}
 
     def reset(self, first_lane: int, again: int) -> None:
         self.ask("reset", first_lane, again)
@@ -116,13 +121,14 @@ class CallLink:
         self.ask("step", first_lane, action)
 
     def ask(self, request: str, first_lane: int, what: Any) -> None:
-        self._asked[first_lane] = self._env.call(request, first_lane, what)
+        self._asked[first_lane] = request, self._env.call(request, first_lane, what)
 
     def take(self, first_lane: int) -> Step:
-        asked = self._asked.pop(first_lane)
-        wait([asked], self._deadline)
+        request, asked = self._asked.pop(first_lane)
+        seconds = self._patience.of(request, self._env.known)
+        wait([asked], seconds)
         if not asked.done():
-            raise Late(f"{self._env.name} took no step within {self._deadline:g} s.")
+            raise Late(f"{self._env.name} took no step within {seconds:g} s.")
         return asked.result()
 
 
@@ -130,12 +136,13 @@ class Threads:
     """The backend of threads. `deadline`: seconds without any answer that are too many."""
 
     def __init__(self, deadline: float = 600.0) -> None:
-        self._deadline = self._patience = deadline
+        self._patience = patience(deadline)
         self._copies: list[ThreadCopy] = []
 
     def launch(self, task: Any, plan: Plan) -> list[list[Copy]]:
+        with_envs = self._patience
         if drives(plan):  # time for a policy to tell which of its environments is late
-            self._patience = 2 * self._deadline
+            self._patience = with_envs.twice()
         pieces: list[list[Any]] = []
         made = []
         told: list[BaseException] = []
@@ -148,7 +155,7 @@ class Threads:
         self.get(made)
         if drives(plan):
             for i, policy in enumerate(pieces[1]):
-                links = {e: CallLink(pieces[0][e], self._deadline) for e in envs_of(plan, i)}
+                links = {e: CallLink(pieces[0][e], with_envs) for e in envs_of(plan, i)}
                 policy.fragment.connect(links)
         return pieces
 
@@ -164,22 +171,27 @@ class Threads:
         """Until so many are there, or one of them has failed."""
         late = {p for p in promises if isinstance(p, Future)}
         most = len(late) - min(least, len(late))  # that may be missing
+        since = time.monotonic()
         while True:
             done = {p for p in late if p.done()}
             for promise in done:
                 promise.result()
             late -= done
+            since = time.monotonic() if done else since
             if len(late) <= most:
                 return
-            if not wait(late, self._patience, FIRST_COMPLETED).done:
-                busy = [copy.name for copy in self._copies if copy.open]
-                raise Late(
-                    f"Nothing was heard for {self._patience:g} s. Asked and silent: "
-                    f"{', '.join(busy)}."
-                )
+            wait(late, min(1.0, self._patience.usual), FIRST_COMPLETED)
+            busy = [copy for copy in self._copies if copy.open]
+            seconds = max((self._patience.of(c.at, c.known) for c in busy), default=0.0)
+            if busy and time.monotonic() - since > seconds:
+                names = ", ".join(copy.name for copy in busy)
+                raise Late(f"Nothing was heard for {seconds:g} s. Asked and silent: {names}.")
 
     def settled(self, now: bool = False) -> None:
         """Nothing dies here but with the driver."""
+
+    def restarts(self) -> Restarts:
+        return Restarts()
 
     def close(self) -> None:
         copies, self._copies = self._copies, []

@@ -21,6 +21,7 @@ from rondel.execution.backends.link import LineLink
 from rondel.execution.backends.shared import Arena, Message, Place, View, decode, encode
 from rondel.execution.blackbox import Recorder
 from rondel.execution.meter import TRANSPORT, Glance, Seen, ready, stage_of, waited
+from rondel.execution.patience import Patience
 from rondel.types import Step
 
 _SMALL = 16 * 1024  # bytes of a step that go by the channel: arenas pay for more
@@ -40,7 +41,7 @@ class Start(NamedTuple):
     name: str
     arenas: int
     settings: bytes  # of JAX, pickled: some are of its own types, which would import it
-    deadline: float
+    patience: Patience  # with environments that it has lines to
     links: tuple[tuple[int, int, str], ...] = ()  # (env copy, its arena's number, its name)
     driven: int = 0  # policy copies that drive it
     live: tuple[Place, ...] = ()  # of its arena: what the one before it left, and others read
@@ -79,7 +80,7 @@ def main(fds: Sequence[int], payload: bytes) -> None:
     worker.recorder = Recorder(next(ends))
     links = {
         env: LineLink(
-            Channel.from_fd(next(ends), name), start.deadline, partial(_step, views[arena])
+            Channel.from_fd(next(ends), name), start.patience, partial(_step, views[arena])
         )
         for env, arena, name in start.links
     }

@@ -22,6 +22,7 @@ from rondel.execution.backends.failure import Elsewhere, unpack
 from rondel.execution.backends.journal import Journal, Redo
 from rondel.execution.backends.ledger import Call, Promise
 from rondel.execution.hosted import HostedLanes
+from rondel.execution.patience import patience
 from rondel.plan import Plan
 
 try:
@@ -53,7 +54,9 @@ class Ray(Ranges):
     By default a cluster is started here for the run; `address` names one that runs already, as
     does RAY_ADDRESS, and a program that has called `ray.init` keeps what it has. `resources` says
     what a copy of each piece of the plan asks for: {"cpu": 1, "gpu": 1, "memory": bytes}, or names
-    of the cluster's own; by default one CPU each. No call may take longer than `deadline` seconds.
+    of the cluster's own; by default one CPU each. A call may take `deadline` seconds, and twice
+    that if it waits for environments elsewhere; the first of its kind, and to start, at least
+    a minute.
     `restarts`: how often a copy that died or hangs may be started again without getting any
     further; 0 ends the run instead.
     """
@@ -75,6 +78,8 @@ class Ray(Ranges):
         bundles = bundles_of(plan, self._resources)
         recipes = _packed(task, plan)
         self._plan, self._redo = plan, Redo(plan, task)
+        if drives(plan):  # time for a policy to tell which of its environments is late
+            self._patience = self._patience.twice()
         try:
             least = [piece[: plan.pieces[i].least] for i, piece in enumerate(bundles)]
             self._join_cluster(sum(map(len, least)))
@@ -112,14 +117,15 @@ class Ray(Ranges):
         if fixed:
             self._group = placement_group(fixed, strategy="PACK")
         few = sum(len(least[i]) for i in ranged)
-        end = time.monotonic() + self._deadline
+        seconds = self._patience.first
+        end = time.monotonic() + seconds
         while not self._is_reserved([b for i in ranged for b in bundles[i]], few):
             if time.monotonic() > end:
                 free = ray.available_resources()
                 wants = total([bundle for piece in least for bundle in piece])
                 raise Late(
                     f"`{plan}` asks for {said(wants)}. The cluster has as much, but did not give "
-                    f"it within {self._deadline:g} s: {said({k: free.get(k, 0) for k in wants})} "
+                    f"it within {seconds:g} s: {said({k: free.get(k, 0) for k in wants})} "
                     "free now. It would start when others end, or with less: resources of cpu=0 "
                     "share cores."
                 )
@@ -184,7 +190,7 @@ class Ray(Ranges):
             self._connect(copies)
 
     def _connect(self, copies: list[RayCopy]) -> None:
-        patience = self._deadline / 2  # below the driver's own, so that the env is named
+        with_envs = patience(self._deadline)  # below the driver's own, so that the env is named
         policy_piece = self._plan.pieces.index(self._plan.piece_of("policy"))
         envs = [copy for copy in copies if copy.place[0] == 0]
         numbers = self._fetch([env.ask("listen")[0] for env in envs])
@@ -192,7 +198,7 @@ class Ray(Ranges):
         for policy in copies:
             if policy.place[0] == policy_piece:
                 mine = {e: at[e] for e in envs_of(self._plan, policy.place[1])}
-                policy.ask("connect", mine, patience)
+                policy.ask("connect", mine, with_envs)
 
     def next_order(self) -> int:
         """A number for a call, in the order of sending."""
@@ -261,13 +267,13 @@ class Ray(Ranges):
 
     def _fetch(self, promises: list[Promise]) -> list[Any]:
         """What copies that were just started answer; nothing is mended here."""
-        end = time.monotonic() + self._deadline
+        end = time.monotonic() + self._patience.first
         self._await([promise.call.done for promise in promises], end)
         try:
             left = max(0.0, end - time.monotonic())
             values = ray.get([promise.ref for promise in promises], timeout=left)
         except GetTimeoutError:
-            problem: BaseException = Late(self._who_is_late())
+            problem: BaseException = Late(self._who_is_late(self._patience.first))
         except RayError as error:
             problem = self._behind(fault_in(error, self._names()))
         else:
@@ -295,6 +301,7 @@ class Ray(Ranges):
         self._look()
         if self._restarts == 0:
             return
+        self._outages.look()
         urgent = self._keeper.ask_if_due([c for c in self._copies if c.arrival is None], now)
         if urgent:
             self._listen(self._keeper.states, len(self._keeper.states))

@@ -34,6 +34,7 @@ class RayCopy:
         self.before = Remains()  # of the one before it
         self.open: deque[Call] = deque()  # calls that are not known to be over
         self.turn = Turn(0, 0)  # of the next call
+        self.known: set[Any] = set()  # requests that its actor has answered before
         self.busy_since = 0.0  # when it was last heard of, or asked after it had nothing to do
         self.keeping = 0.0  # seconds that it took to give its state, the last time
         self._methods: dict[int, Any] = {}
@@ -55,7 +56,7 @@ class RayCopy:
 
     def be(self, actor: Any) -> None:
         """From now on it is in this actor."""
-        self.actor, self.turn, self._methods = actor, Turn(0, 0), {}
+        self.actor, self.turn, self._methods, self.known = actor, Turn(0, 0), {}, set()
         self._made, self._said = 0, b""
         self.process, self.address, self.node = 0, "", ""
 
@@ -112,5 +113,6 @@ class RayCopy:
         self.busy_since = time.monotonic()
         while not call.over:
             earlier = self.open.popleft()
+            self.known.add(earlier.asked.request)
             self.journal.note(earlier.asked)
             earlier.end()

@@ -142,7 +142,7 @@ class Ranges(Recovery):
         """The same; those of a range that have lost their room begin as guests."""
         self._see_guests(copies)
         asked = dict(zip(copies, self._begin(copies), strict=True))
-        end = time.monotonic() + self._deadline
+        end = time.monotonic() + self._patience.first
         while time.monotonic() < end:
             waiting = [c for c in copies if c in self._slots and not c.guest]
             refs = {asked[copy].call.done: copy for copy in waiting}

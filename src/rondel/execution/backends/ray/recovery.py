@@ -12,7 +12,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from rondel.execution.backend import Late, Lost, units
+from rondel.execution.backend import Late, Lost, Restarts, units
 from rondel.execution.backends.actor import Turn
 from rondel.execution.backends.failure import Elsewhere, unpack
 from rondel.execution.backends.journal import (
@@ -25,6 +25,7 @@ from rondel.execution.backends.journal import (
 )
 from rondel.execution.backends.keeper import Keeper
 from rondel.execution.backends.ledger import Call, Promise, lost_with
+from rondel.execution.backends.outages import Outages
 from rondel.execution.backends.ray.copy import RayCopy
 from rondel.execution.backends.ray.faults import (
     Died,
@@ -38,6 +39,7 @@ from rondel.execution.backends.ray.faults import (
 from rondel.execution.backends.ray.head import Head
 from rondel.execution.backends.ray.losses import find_lost, makers_of
 from rondel.execution.backends.ray.node import Node
+from rondel.execution.patience import patience
 from rondel.execution.supervise import AGAIN
 from rondel.plan import Plan
 
@@ -51,10 +53,12 @@ class Recovery:
 
     def __init__(self, deadline: float, restarts: int) -> None:
         self._deadline, self._restarts = deadline, restarts
+        self._patience = patience(deadline)
         self._plan: Plan
         self._redo: Redo
         self._copies: list[RayCopy] = []
         self._keeper = Keeper()
+        self._outages = Outages()
         self._needed: tuple[Head | Node, ...] = ()  # that a driver can't be without
         self._homeless: set[str] = set()  # names of copies whose node took along what they made
         self._missed = 0  # times that something was lost and nobody had died, in a row
@@ -67,6 +71,10 @@ class Recovery:
     def _turn_away(self, copy: RayCopy, how: str) -> None:
         """A copy that was on its way to a run that goes on without it has died or failed."""
         raise NotImplementedError
+
+    def restarts(self) -> Restarts:
+        """How often copies were started again, and how long that took."""
+        return self._outages.total()
 
     def is_gone(self, copy: RayCopy) -> bool:
         """Did what a copy had made go with its node?"""
@@ -94,10 +102,13 @@ class Recovery:
             ready = copy.open and all(call.over for call in copy.open[0].inputs)
             if not ready:
                 copy.busy_since = now
-            elif now - copy.busy_since > self._deadline:
+                continue
+            request = copy.open[0].asked.request
+            seconds = self._patience.of(request, copy.known)
+            if now - copy.busy_since > seconds:
                 if self._restarts == 0:
-                    raise Late(self._who_is_late())
-                how = f"answered nothing to `{copy.open[0].asked.request}` for {self._deadline:g} s"
+                    raise Late(self._who_is_late(seconds))
+                how = f"answered nothing to `{request}` for {seconds:g} s"
                 if copy.arrival is not None:
                     self._turn_away(copy, f"it {how}.")
                 else:
@@ -209,6 +220,7 @@ class Recovery:
         if not dead:
             return
         together: list[RayCopy] = []
+        since = min(copy.busy_since if copy.open else time.monotonic() for copy in dead)
         died = {}  # who, and which of the copy's deaths it was: to start it again may fail too
         for copy, how in dead.items():
             unit = self._unit_of(copy)
@@ -217,6 +229,7 @@ class Recovery:
             self._decide(copy, unit, how, killed)
         self._homeless |= {copy.name for copy in makers}
         self._restart(together, failed)
+        self._outages.begin([copy.journal for copy in together], since)
         for copy, (name, at) in died.items():
             self._judge(copy, name, at)
 
@@ -263,11 +276,17 @@ class Recovery:
                 return
             except (Lost, Late) as death:
                 self._require()
-                if self._restarts == 0:
-                    raise
                 ids = {copy.id: copy for copy in together if copy.actor is not None}
-                copy = ids.get(getattr(death, "actor", ""), together[0])
-                self._decide(copy, self._unit_of(copy), how_of(death), killed=True)
+                copy, how = ids.get(getattr(death, "actor", ""), together[0]), how_of(death)
+                if isinstance(death, Late):
+                    copy = next((copy for copy in together if copy.open), copy)
+                    how = f"was not there within {self._patience.first:g} s"
+                unit = self._unit_of(copy)
+                began = any(member.journal.began for member in unit)
+                # one that was never there would be late again
+                if self._restarts == 0 or (isinstance(death, Late) and not began):
+                    raise
+                self._decide(copy, unit, how, killed=True)
                 for copy in ids.values():
                     ray.kill(copy.actor)
 
@@ -315,13 +334,13 @@ class Recovery:
         dead = self._find_dead()
         return dead[0][1] if dead else error
 
-    def _who_is_late(self) -> str:
+    def _who_is_late(self, seconds: float) -> str:
         """Those who have all that they need and still don't answer, not those who wait for them."""
         first = [copy.open[0] for copy in self._copies if copy.open]
         busy = [call for call in first if all(i.over for i in call.inputs)] or first
         said = ", ".join(f"{call.copy} with `{call.asked.request}`" for call in busy)
         return (
-            f"Nothing was heard for {self._deadline:g} s. Late: {said}. It hangs, or needs a "
+            f"Nothing was heard for {seconds:g} s. Late: {said}. It hangs, or needs a "
             "longer deadline."
         )
 

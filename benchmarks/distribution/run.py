@@ -24,7 +24,8 @@ from sleepy import Sleepy
 
 import rondel
 from rondel.plan import parse
-from rondel.run.setup import backend_for, prepare
+from rondel.run.placing import backend_for
+from rondel.run.setup import prepare
 
 HERE = Path(__file__).parent
 SMALL = {"hidden": (16, 16), "epochs": 1, "minibatches": 1, "tuned": False}

@@ -21,10 +21,11 @@ from rondel.execution.round import Report
 from rondel.run import checkpoint, remedies
 from rondel.run.evaluation import Evaluation, run_episodes
 from rondel.run.folder import describe
+from rondel.run.placing import backend_for
 from rondel.run.policy import Policy
 from rondel.run.profile import About, Profile, taken
 from rondel.run.saved import read
-from rondel.run.setup import Setup, backend_for
+from rondel.run.setup import Setup
 from rondel.types import Tree
 
 

@@ -21,8 +21,6 @@ from rondel.envs import bare_id, check, is_ours, make
 from rondel.envs.lastwords import last_words
 from rondel.errors import RondelError, at_least
 from rondel.execution import learning, mesh, spread
-from rondel.execution.backend import Backend
-from rondel.execution.backends.inline import Inline
 from rondel.execution.patience import patience
 from rondel.execution.room import refuse_too_much
 from rondel.execution.task import Task
@@ -245,25 +243,6 @@ def _unshared(plan: Plan, stage: str, rows: int, block: int) -> RondelError:
         written.text,
         (written.stages[index][0][0], written.copies[index][1]),
     )
-
-
-def backend_for(setup: Setup) -> Backend:
-    """Where the copies of a run's plan are to run."""
-    options, asked = setup.options, resources_for(setup.plan, setup.options.resources or "")
-    if options.on == "inline":
-        return Inline(deadline=options.deadline)
-    if options.on == "threads":
-        from rondel.execution.backends.threads import Threads
-
-        return Threads(options.deadline)
-    if options.on == "processes":
-        from rondel.execution.backends.processes import Processes
-
-        return Processes(options.deadline, options.restarts)
-    from rondel.execution.backends.ray import Ray
-
-    asked_for = asked if options.resources else None
-    return Ray(options.address, asked_for, options.deadline, options.restarts)
 
 
 def _without_what_clashes(options: Options, tuned: Set[str]) -> tuple[Options, set[str]]:

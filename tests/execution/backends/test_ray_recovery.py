@@ -104,14 +104,19 @@ def test_killed_actors(name: str, plan: str, disturb: Any, cluster: Any) -> None
     assert_undisturbed(got, name, plan)
 
 
-def test_a_node_is_lost_and_another_joins(cluster: Any) -> None:
-    """All that its actors have made and nobody has taken yet is lost with it."""
+@pytest.mark.parametrize("told", [True, pytest.param(False, marks=pytest.mark.long)])
+def test_a_node_is_lost_and_another_joins(told: bool, cluster: Any) -> None:
+    """All that its actors have made and nobody has taken yet is lost with it.
+
+    Ray is told of it, or has to find out, which takes some 15 s: till then nobody is dead, but
+    can't be reached.
+    """
     node = cluster.add_node(num_cpus=2)
     cluster.wait_for_nodes()
 
     def lose_the_node(runner: Any) -> None:
         assert {copy.node for copy in runner._copies} == {n["NodeID"] for n in ray.nodes()}
-        cluster.remove_node(node)
+        cluster.remove_node(node, allow_graceful=told)
         cluster.add_node(num_cpus=2)
 
     got = disturbed(backend.Ray(restarts=20), "toy", "actor*2 | learner", lose_the_node)
@@ -363,3 +368,24 @@ def test_calls_are_asked_again_from_the_first_that_did_not_come(monkeypatch: Any
     assert first.number == 5
     again = pickle.loads(pickle.dumps(error.cause))
     assert (again.at, str(again)) == (5, "actor 1 of 2 was asked for 10, and is at 5")
+
+
+def test_ray_may_take_its_time_to_see_who_is_dead(monkeypatch: Any) -> None:
+    """A lost node's actors can't be reached for some 15 s before anybody is said to have died."""
+    recovery = importlib.import_module("rondel.execution.backends.ray.recovery")
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(recovery.time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(recovery.time, "sleep", lambda s: setattr(clock, "now", clock.now + s))
+    monkeypatch.setattr(recovery, "find_lost", lambda *_: [])
+
+    class Patient(recovery.Recovery):  # type: ignore[misc]
+        def _find_dead(self) -> list[Any]:
+            return []
+
+    patient = Patient(deadline=5.0, restarts=20)
+    unreachable = {None: ray.exceptions.ActorUnavailableError("can't be reached", None)}
+    while clock.now < 50:
+        patient._recover(unreachable)
+    with pytest.raises(Lost, match=r"again and again, although nobody died.*can't be reached"):
+        for _ in range(100):
+            patient._recover(unreachable)

@@ -250,7 +250,7 @@ class Ray(Ranges):
                 elif not call.over:
                     call.copy.settle(call)
                     self._keeper.count(call.copy.took(outcome))
-                    self._missed = 0
+                    self._missed = None
             if errors:
                 self._recover(errors)
             elif enough:

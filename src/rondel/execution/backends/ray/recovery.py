@@ -44,7 +44,7 @@ from rondel.execution.supervise import AGAIN
 from rondel.plan import Plan
 
 _MOURNING = 2.0  # seconds to learn from Ray who died, where a copy has only missed another
-_MISSES = 5  # times that what Ray lost is asked again, if nobody died
+_PAUSE = 0.5  # seconds before what Ray lost is asked again, if nobody died as far as it knows
 _log = logging.getLogger("rondel")
 
 
@@ -61,7 +61,7 @@ class Recovery:
         self._outages = Outages()
         self._needed: tuple[Head | Node, ...] = ()  # that a driver can't be without
         self._homeless: set[str] = set()  # names of copies whose node took along what they made
-        self._missed = 0  # times that something was lost and nobody had died, in a row
+        self._missed: float | None = None  # since when something is lost, and nobody has died
         self._restarted = 0  # times that copies were started again
 
     def _start(self, copies: list[RayCopy]) -> None:
@@ -158,10 +158,12 @@ class Recovery:
         elif lost := find_lost(failed, wanted, _MOURNING):
             makers = makers_of(lost)
             self._revive(dict.fromkeys(makers, "lost something that it had made"), failed, makers)
-        else:  # it was mended already
-            self._missed += 1
-            if self._missed > _MISSES:
+        else:  # it was mended already, or Ray takes its time, some 15 s, to see that a node is lost
+            now = time.monotonic()
+            self._missed = now if self._missed is None else self._missed
+            if now - self._missed > self._patience.first:
                 raise Lost(f"Ray lost something again and again, although nobody died: {told[0]}")
+            time.sleep(_PAUSE)
             self._ask_again(lost_with([], self._copies, failed))
 
     def _first_unanswered(self, call: Call, error: RayError) -> Call:

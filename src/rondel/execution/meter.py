@@ -114,7 +114,7 @@ class Meter:
         self._kept = 0  # how many those are
         self._sum_at = self._began + _SUMMED
         self.copy = ""  # whose turn it is, where copies share a thread
-        self._known: set[tuple[str, str]] = set()  # programs that have run, by copy
+        self._known: set[tuple[str, str, str]] = set()  # what has run before, by copy
         self._said = -math.inf  # when it last said something in passing
 
     def mark(self, stage: str, kind: str, bytes: int = 0) -> None:
@@ -126,10 +126,11 @@ class Meter:
 
     def ran(self, stage: str, program: str, kind: str = XLA) -> None:
         """All since the last mark was one run of this, of which a copy's first is like no other."""
-        if (self.copy, program) in self._known:
+        name = (self.copy, program, kind)
+        if name in self._known:
             self.mark(stage, kind)
         else:
-            self._known.add((self.copy, program))
+            self._known.add(name)
             self.mark(stage, STARTING)
 
     def beats(self, *names: tuple[str, str]) -> Callable[[], None]:
@@ -342,7 +343,7 @@ def waited(fragment: Any, request: str) -> str:
         kind = ROOM if fragment.plan.free else WEIGHTS
     else:
         kind = ACTIONS if request in ("reset", "step") else DATA
-    fragment.meter.ran(stage, f"before {request}", kind)
+    fragment.meter.ran(stage, request, kind)
     return stage
 
 

@@ -107,7 +107,7 @@ def ending(run: Run, checkpoint: Path) -> str:
     done = f"{result['steps']:,} steps in {result['seconds']:.1f} s"
     scored = result["eval_return"]
     shown = f", mean return of greedy episodes {scored:.1f}" if scored is not None else ""
-    return f"Done: {done}{shown}. Checkpoint: {checkpoint}"
+    return f"Done: {done}{shown}\nCheckpoint: {checkpoint}"
 
 
 def explained(facts: Explanation) -> str:

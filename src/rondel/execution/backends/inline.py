@@ -32,7 +32,7 @@ class InlineCopy:
         asks, self.meter.copy = self.meter.copy, self.name
         if self.name != "all":  # of one piece nothing is handed over between two requests
             before = "policy" if request == "step" else "driver"  # who asks
-            self.meter.ran(before, f"before {request}", PYTHON)
+            self.meter.ran(before, request, PYTHON)
         try:
             result = getattr(self.fragment, request)(*args)
             # after `learn` new weights are asked for: it is they that are waited for

@@ -33,6 +33,7 @@ KINDS = {  # what a copy does, and its ink
     "xla": "#0072b2",
     "python": "#56b4e9",
     "transport": "#009e73",
+    "output": "#000000",
     "waits": picture.PALE,
 }
 
@@ -163,7 +164,9 @@ def _rounds(axes: Any, names: list[str], events: list[Event]) -> None:
         first, last = max(event.began, begin), min(event.began + event.took, end)
         if first < last:
             bar = [(first - begin, last - first)]
-            axes.broken_barh(bar, (event.row - 0.4, 0.8), color=KINDS.get(event.what, "#000000"))
+            axes.broken_barh(
+                bar, (event.row - 0.4, 0.8), color=KINDS.get(event.what, KINDS["output"])
+            )
     _dress(axes, names, "milliseconds, in three rounds")
     axes.set_xlim(0.0, end - begin)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rondel.execution.meter import TRANSPORT
 from rondel.run.profile import About, Own, Piece, Profile, Share
 
 ABOUT = About(
@@ -32,6 +33,12 @@ def piece(name: str, copies: int = 1, computed: float | None = None, **parts: fl
     """Copies that are all alike."""
     own = (Own(name, shares(parts), computed),) * copies
     return Piece(name, copies, shares(parts), own)
+
+
+def moving(piece: Piece, count: int) -> Piece:
+    """The same, which hands over so many bytes."""
+    handed = (s._replace(bytes=count) if s.kind == TRANSPORT else s for s in piece.shares)
+    return piece._replace(shares=tuple(handed))
 
 
 def uneven(name: str, *each: dict[str, float]) -> Piece:

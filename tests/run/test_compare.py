@@ -197,8 +197,8 @@ def test_a_picture_says_what_is_drawn(tmp_path: Path, monkeypatch: pytest.Monkey
     for iqm in (False, True):
         rondel.plot(tmp_path / "runs", tmp_path / "x.png", iqm=iqm)
     assert [figure.axes[0].get_ylabel() for figure in drawn] == [
-        "return, mean of seeds with 95 % interval",
-        "return, interquartile mean of seeds with 95 % interval",
+        "return, mean of seeds with 95\N{NO-BREAK SPACE}% interval",
+        "return, interquartile mean of seeds with\n95\N{NO-BREAK SPACE}% interval",
     ]
 
 

@@ -11,7 +11,7 @@ import pytest
 from rondel.run import advice
 from rondel.run.diagnosis import diagnose
 from rondel.run.profile import IN_TURN, Profile
-from run.made_up import APART, FUSED, IDLE, MORE, made_up, piece, uneven
+from run.made_up import APART, FUSED, IDLE, MORE, made_up, moving, piece, uneven
 
 IN_ENV = piece("all", env_simulator=0.9, policy_xla=0.1)
 LEARNER = piece("learner", memory_data=0.8, learner_xla=0.2)
@@ -64,14 +64,14 @@ SLOW_COPY = uneven(
             ),
             "transport",
             0.45,
-            "fewer cuts (--plan all), --on threads or smaller",
+            "fewer cuts (--plan all), --on threads or longer rounds (--rollout, which changes",
         ),
         # what nobody is busy with is on its way: 1 - 0.3 - 0.2; the driver's 0.01 is its own
         (
             made_up(piece("actor", actor_weights=0.7, actor_xla=0.3), LEARNER, driver=IDLE),
             "transport",
             0.49,
-            "smaller observations",
+            "longer rounds",
         ),
         # of that, 0.4 went by while someone who had died was started again
         (
@@ -164,6 +164,7 @@ def test_what_shares_mean(seen: Profile, bound: str, part: float, says: str) -> 
 
 GRADIENT = piece("gradient", gradient_xla=0.9, gradient_data=0.1)
 FEW = piece("actor", actor_xla=0.05, actor_weights=0.95)
+MANY = piece("actor", actor_xla=0.05, actor_transport=0.05, actor_weights=0.9)
 SLEEPING = piece("all", computed=0.1, env_simulator=0.9, policy_xla=0.1)
 POOL = {"env": "envpool-xla:Pong-v5", "lanes": 8}
 STEPPING = {"env": 0.9, "gradient": 0.1}
@@ -219,7 +220,8 @@ COPIES = piece("actor", 2, env_simulator=0.9, actor_weights=0.1)
             "--plan",
         ),
         # it is on threads already
-        (made_up(FEW, LEARNER, on="threads"), "smaller observations", "--on threads"),
+        (made_up(FEW, LEARNER, on="threads"), "longer rounds", "--on threads"),
+        (made_up(moving(MANY, 10**9), LEARNER), "smaller observations", "longer rounds"),
         (
             made_up(SLOW_COPY, LEARNER, remedies={"free": "--free --lag 1"}),
             "--free --lag 1 lets the others go on",

@@ -178,3 +178,11 @@ def test_an_ending_keeps_its_lines_and_a_table_is_cut_not_wrapped() -> None:
 def test_a_bar_reads_without_colours() -> None:
     assert load.bar(0.5, 8, "cyan").plain == "━━━━┄┄┄┄"
     assert load.bar(1.2, 4, "").plain == "━━━━"
+
+
+def test_a_path_is_not_broken() -> None:
+    path = f"runs/{'long' * 25}/checkpoints/000001"
+    stream = io.StringIO()
+    Lines(stream).start([("folder", path)])
+    Lines(stream).stop(f"Done: 4 steps\nCheckpoint: {path}")
+    assert stream.getvalue().split() == ["folder", path, "Done:", "4", "steps", "Checkpoint:", path]

@@ -88,7 +88,7 @@ class Told:
     spent: list[Spent]
     events: list[Event]  # the newest
     clock: float  # of its machine, now
-    computed: float  # seconds that its thread was on a core: less than it was busy, if it slept
+    computed: float  # seconds that its thread could use a core: less than it was busy, if it slept
 
     def earlier(self, seconds: float) -> Told:
         """The same by a clock that is so much behind."""
@@ -114,7 +114,7 @@ class Meter:
         self._kept = 0  # how many those are
         self._sum_at = self._began + _SUMMED
         self.copy = ""  # whose turn it is, where copies share a thread
-        self._known: set[tuple[str, str]] = set()  # programs that have run, by copy
+        self._known: set[tuple[str, str, str]] = set()  # what has run before, by copy
         self._said = -math.inf  # when it last said something in passing
 
     def mark(self, stage: str, kind: str, bytes: int = 0) -> None:
@@ -126,10 +126,11 @@ class Meter:
 
     def ran(self, stage: str, program: str, kind: str = XLA) -> None:
         """All since the last mark was one run of this, of which a copy's first is like no other."""
-        if (self.copy, program) in self._known:
+        name = (self.copy, program, kind)
+        if name in self._known:
             self.mark(stage, kind)
         else:
-            self._known.add((self.copy, program))
+            self._known.add(name)
             self.mark(stage, STARTING)
 
     def beats(self, *names: tuple[str, str]) -> Callable[[], None]:
@@ -139,12 +140,8 @@ class Meter:
         """
         ends: list[float] = []
         self._log += (names, _BEATS, ends, self._last)
-        append, clock = ends.append, self._clock
-
-        def beat() -> None:
-            append(clock())
-
-        return beat
+        # append(clock()), again and again, in which no Python runs
+        return map(ends.append, iter(self._clock, None)).__next__
 
     def told(self) -> Told:
         """All of it so far."""
@@ -155,8 +152,8 @@ class Meter:
             for start, log in self._older
             for stage, kind, began, ended in _events(start, log)
         ][-_EVENTS:]
-        seconds, computed = self._newest()[1] - self._began, time.thread_time()
-        return Told(self._who, seconds, self._spent(), events, time.time(), computed)
+        seconds = self._newest()[1] - self._began
+        return Told(self._who, seconds, self._spent(), events, time.time(), computed())
 
     def glance(self) -> Glance:
         """The same without events, also for another thread."""
@@ -249,10 +246,12 @@ def _added(spent: _Spent, began: float, log: _Log) -> _Spent:
             add((what, kind), ended - began, 1, moved)
             began = ended
         elif ends := moved.copy():  # another thread may be adding to them
-            starts = [began, *ends[:-1]]
-            for i, name in enumerate(what):
-                mine = ends[i :: len(what)]
-                add(name, sum(mine) - sum(starts[i :: len(what)]), len(mine), 0)
+            each = [ends[i :: len(what)] for i in range(len(what))]
+            until = [sum(mine) for mine in each]
+            starts = [until[-1] + began, *until[:-1]]
+            starts[len(ends) % len(what)] -= ends[-1]  # at which something began that is not over
+            for name, mine, end, start in zip(what, each, until, starts, strict=True):
+                add(name, end - start, len(mine), 0)
             began = ends[-1]
     return sums
 
@@ -302,6 +301,16 @@ def resident() -> int:
         return 0
 
 
+def computed() -> float:
+    """Seconds that this thread was on a core, or kept from one by others: it did not sleep then."""
+    try:
+        with open("/proc/thread-self/schedstat", "rb") as file:
+            kept = int(file.read().split()[1])  # nanoseconds
+    except (OSError, IndexError, ValueError):  # the system doesn't say
+        kept = 0
+    return time.thread_time() + kept * 1e-9
+
+
 def ready(tree: Any) -> Any:
     """The same, once it is there: a program's failure and its time belong to who asked for it.
 
@@ -334,7 +343,7 @@ def waited(fragment: Any, request: str) -> str:
         kind = ROOM if fragment.plan.free else WEIGHTS
     else:
         kind = ACTIONS if request in ("reset", "step") else DATA
-    fragment.meter.ran(stage, f"before {request}", kind)
+    fragment.meter.ran(stage, request, kind)
     return stage
 
 

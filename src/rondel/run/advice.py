@@ -20,6 +20,7 @@ UNEVEN, RESTARTS = "uneven copies", "restarts"
 _HANDOVER = 5e-3  # seconds: what a round costs more once it is cut, about
 _EXCHANGE = 4e-4  # seconds: what a draw costs more once its batch is shared by cores, about
 _MUCH = 0.3  # of the time
+_COPIED = 1e9  # bytes a second that are copied at the least
 _LEARNS = "which changes what is learned"
 _REMEDIES = {
     "policy": f"More lanes in a call (--lanes) or a smaller network cost less a step, {_LEARNS}.",
@@ -208,12 +209,21 @@ def _transport(profile: Profile, bound: Bound) -> Iterator[str]:
         return  # it was said
     cuts = [f"fewer cuts ({fewer or whole})"] if fewer or whole else []
     cuts += ["--on threads"] if about.on in ("processes", "ray") else []
-    cuts.append("smaller observations (bytes in place of floats)")
+    if _moved(profile) / _COPIED > bound.part * profile.seconds / 10:
+        cuts.append("smaller observations (bytes in place of floats)")
+    else:  # what takes time is that it is handed over, not how much it is
+        cuts.append(f"longer rounds (--rollout, {_LEARNS})")
     said = f"{', '.join(cuts[:-1])} or {cuts[-1]}" if len(cuts) > 1 else cuts[0]
     if bound.part > 0.5:
         yield f"What is handed over costs more than what is done with it: {said} would help."
     else:
         yield f"All else together takes longer than to hand it over, but {said} would save some."
+
+
+def _moved(profile: Profile) -> int:
+    """The bytes that were handed over."""
+    each = (share for piece in profile.pieces for share in piece.shares)
+    return sum(share.bytes for share in each if share.kind == TRANSPORT)
 
 
 def _elsewhere(env: str) -> list[str]:

@@ -291,7 +291,8 @@ def _seed_line(progress: Progress) -> str:
 
 
 def _wrapped(text: str, columns: int) -> list[str]:
-    """A text in lines, none of which ends between a number and its unit."""
+    """A text in lines, none of which ends between a number and its unit, or within a path."""
     kept = re.sub(r"(\d) (bytes|[KMG]iB)", "\\1\N{NO-BREAK SPACE}\\2", text)
-    lines = textwrap.wrap(kept, max(columns, 10), break_on_hyphens=False)
+    columns = max(columns, 10)
+    lines = textwrap.wrap(kept, columns, break_on_hyphens=False, break_long_words=False)
     return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines] or [""]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from rondel.run.interval import interval
 AGAINST = {"steps": ("steps",), "seconds": ("seconds",), "both": ("steps", "seconds")}
 _ACROSS = {"steps": "steps", "seconds": "seconds since the first report"}
 _PLACES = 200
+_BAND = "95\N{NO-BREAK SPACE}% interval"
+_HIGH = 44  # characters beside a panel
 CURVES = "curves.png"
 # told apart by people who see colours otherwise too (Okabe and Ito)
 _INKS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#f0e442")
@@ -57,8 +60,8 @@ def draw(comparison: Comparison, path: Path, against: Sequence[str] = ("steps",)
         for axes, kind in zip(row, against, strict=True):
             picture.dress(axes, task, _ACROSS[kind])
             if any(len(group.curves) > 1 for group in groups):
-                words = f"return, {comparison.middle(task)} of seeds with 95 % interval"
-                axes.set_ylabel(words, color=picture.GREY)
+                words = f"return, {comparison.middle(task)} of seeds with {_BAND}"
+                axes.set_ylabel(textwrap.fill(words, _HIGH), color=picture.GREY)
             for group, ink in zip(groups, _INKS * len(groups), strict=False):
                 _line(axes, group, kind, comparison.iqm, ink)
             axes.set_xlim(left=0)  # when all lines are there: it ends where the longest does

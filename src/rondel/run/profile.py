@@ -41,7 +41,7 @@ class Own(NamedTuple):
 
     name: str
     shares: tuple[Share, ...]
-    computed: float | None  # the part of its time in which its thread was on a core, if known
+    computed: float | None  # the part of its time in which its thread did not sleep, if known
 
     @property
     def busy(self) -> float:
@@ -73,7 +73,7 @@ class Piece(NamedTuple):
 
     @property
     def sleeps(self) -> bool:
-        """Are its simulators off their core for most of their time?"""
+        """Do its simulators sleep for most of their time?"""
         known = [own.computed for own in self.each if own.computed is not None]
         return bool(known) and sum(known) / len(known) < self.part(SIMULATOR) / 2
 
@@ -240,7 +240,7 @@ def _piece(name: str, told: Sequence[Told | Glance], on: str | None) -> Piece:
 
 
 def _computed(one: Told | Glance, on: str | None) -> float | None:
-    """The part of its time on a core. On Ray an environment's steps are in other threads."""
+    """The part of it in which it did not sleep. On Ray environments step in other threads."""
     if isinstance(one, Glance) or on == "ray" or not one.seconds:
         return None
     return min(1.0, one.computed / one.seconds)

@@ -116,7 +116,7 @@ def ending(run: Run, checkpoint: Path) -> str:
         if again.times
         else ""
     )
-    return f"Done: {done}{shown}.{died} Checkpoint: {checkpoint}"
+    return f"Done: {done}{shown}.{died}\nCheckpoint: {checkpoint}"
 
 
 def explained(facts: Explanation) -> str:

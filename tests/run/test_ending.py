@@ -14,11 +14,11 @@ from rondel.run.summary import ending
 @pytest.mark.parametrize(
     ("restarts", "said"),
     [
-        (Restarts(), "Done: 300 steps in 9.0 s. Checkpoint: there"),
+        (Restarts(), "Done: 300 steps in 9.0 s.\nCheckpoint: there"),
         (
             Restarts(10, 4.25),
             "Done: 300 steps in 9.0 s. Copies that died or hung were started again 10 times, which "
-            "took 4.2 s of it. Checkpoint: there",
+            "took 4.2 s of it.\nCheckpoint: there",
         ),
     ],
 )

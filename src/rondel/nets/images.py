@@ -253,7 +253,7 @@ _BOARD = Trunk(
     features=256,
     smallest=4,
     chunk=256,
-    kernels=lambda inputs: [(4, 4, inputs, 64), (1, 1, 64, 64)],
+    kernels=lambda inputs: [(4, 4, inputs, 128), (1, 1, 128, 64)],
     gains=[2.0**0.5] * 2,
     see=_see_board,
 )

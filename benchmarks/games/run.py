@@ -32,7 +32,7 @@ class Row(NamedTuple):
 ROWS = {
     "tic-tac-toe": Row("TicTacToe-v0", 100_000, "opponent=perfect", "no loss"),
     "connect-four": Row(
-        "ConnectFour-v0", 2_000_000, "opponent=mcts&simulations={four_times}", "90% won"
+        "ConnectFour-v0", 1_500_000, "opponent=mcts&simulations={four_times}", "90% won"
     ),
 }
 

@@ -26,6 +26,7 @@ from rondel.types import Trajectory
 
 SMALL = {"rollout": 8, "simulations": 4, "considered": 4, "updates": 2, "batch": 16}
 SMALL |= {"capacity": 500, "warmup": 100, "hidden": (8,)}
+NONE = np.array([], int)
 
 
 def build(env=NIM, **fields):
@@ -99,8 +100,9 @@ def test_targets_by_hand():
     )
     value, last = jnp.array([[0.1], [0.2], [0.3], [0.9], [0.4], [0.5]]), jnp.array([0.6])
 
-    def of(turn, value_lambda):
-        return alphazero.targets(tr, value, last, turn, value_lambda)[:, 0]
+    def of(turn, value_lambda, strayed=NONE):
+        found = Found((), value, jnp.zeros((6, 1), bool).at[strayed].set(True))
+        return alphazero.targets(tr, found, last, turn, value_lambda)[:, 0]
 
     # results: won by who moved third and first, lost by who moved second. The other game is worth
     # 0.6 to who moves next, hence -0.6 to who moved before, and 0.6 to the one before that
@@ -113,6 +115,25 @@ def test_targets_by_hand():
     np.testing.assert_allclose(of(-1.0, 0.5)[rows], [0.225, -0.65, 1.0, 0.05, -0.6], atol=1e-6)
     # with the opponent's reply inside of a step the next position is one's own
     np.testing.assert_allclose(of(1.0, 1.0)[rows], [1.0, 1.0, 1.0, 0.6, 0.6], atol=1e-6)
+    # the second move of the first game and the first one of the other strayed: these positions are
+    # worth what the search said, and so is the one before, to the other player
+    strayed = of(-1.0, 1.0, np.array([1, 4]))
+    np.testing.assert_allclose(strayed[rows], [-0.2, 0.2, 1.0, 0.4, -0.6], atol=1e-6)
+
+
+def test_some_moves_stray_in_training_and_none_in_greedy_games():
+    lanes = 2_000
+    algorithm, state = build(stray=0.25, simulations=2, considered=2)
+    obs = GAME.observe(jnp.full(lanes, 2).at[: lanes // 2].set(1))  # of one stone there is one move
+    look = jax.jit(algorithm.act, static_argnums=4)
+    action, _, found = look(state.params, (), obs, keys(lanes), True)
+    assert 0.2 < found.strayed.mean() < 0.3
+    assert (action[: lanes // 2] == 0).all()  # any legal one
+    moves = np.asarray(action[lanes // 2 :])[np.asarray(found.strayed[lanes // 2 :])]
+    assert 0.4 < moves.mean() < 0.6  # each alike
+    greedy, _, found = look(state.params, (), obs, keys(lanes), False)
+    assert not found.strayed.any()
+    assert (greedy[lanes // 2 :] == 1).all()  # taking both wins
 
 
 def test_the_loss_by_hand():
@@ -150,7 +171,7 @@ def test_rows_take_what_the_search_said_and_how_the_game_ended():
     algorithm, state = build(rollout=3)
     piles = jnp.array([3, 2, 0, 7])  # the first took one, the second the other two
     obs = jax.tree.map(lambda x: x[:, None], GAME.observe(piles))
-    found = Found(jnp.full((3, 1, 2), 0.5), jnp.zeros((3, 1)))
+    found = Found(jnp.full((3, 1, 2), 0.5), jnp.zeros((3, 1)), jnp.zeros((3, 1), bool))
     tr = trajectory([0.0, 1.0, 0.0], [False, True, False], [True, True, False])
     tr = tr._replace(obs=obs, first=jnp.array([[True], [False], [False], [True]]), extras=found)
     items, steps = algorithm.prepare(state.params, tr)

@@ -52,6 +52,9 @@ def plain(kind, params, x):
             x = relu(conv(layer, x, stride, "VALID"))
     elif kind == "minatar":
         x = relu(conv(layers[0], x, 1, "VALID"))
+    elif kind == "board":
+        for layer in layers:
+            x = relu(conv(layer, x, 1, "VALID"))
     else:
         while layers:
             begin, a, b, c, d, *layers = layers
@@ -63,8 +66,8 @@ def plain(kind, params, x):
     return relu(out + dense["b"].reshape(1, -1))
 
 
-KINDS = {"nature": (40, 44, 3), "impala": (13, 10, 3), "minatar": (10, 10, 4)}
-WIDTHS = {"nature": 512, "impala": 256, "minatar": 128}
+KINDS = {"nature": (40, 44, 3), "impala": (13, 10, 3), "minatar": (10, 10, 4), "board": (6, 7, 2)}
+WIDTHS = {"nature": 512, "impala": 256, "minatar": 128, "board": 256}
 
 
 @pytest.mark.parametrize("rows", few_of([3, 19], [19]))
@@ -212,14 +215,19 @@ def test_layers_begin_orthogonal(kind):
 @pytest.mark.parametrize(
     ("kind", "space", "words"),
     [
-        ("nature", box(10, 10, 4), ["36x36", "(10, 10, 4) is 10x10", "impala or minatar or mlp"]),
+        (
+            "nature",
+            box(10, 10, 4),
+            ["36x36", "(10, 10, 4) is 10x10", "impala or minatar or board or mlp"],
+        ),
         ("nature", box(3, 35, 90), ["36x36", "35x90"]),
         ("nature", box(5, dtype="float32"), ["image", "three axes", "(5,)", "mlp"]),
         ("impala", {"a": Discrete(3), "b": box(4, 84)}, ["image", "(), (4, 84)", "mlp"]),
         ("impala", box(84, 84, dtype="float32"), ["bytes of two or four", "(84, 84)", "mlp"]),
         ("minatar", box(2, 9, 1), ["3x3", "2x9", "impala or mlp"]),
         ("minatar", (box(10, 10, 3), box(9, 2, 1)), ["3x3", "9x2"]),
-        ("resnet", box(84, 84, 3), ["resnet", "auto, mlp, nature, impala, minatar"]),
+        ("board", box(3, 3, 2), ["4x4", "3x3", "impala or minatar or mlp"]),
+        ("resnet", box(84, 84, 3), ["resnet", "auto, mlp, nature, impala, minatar, board"]),
     ],
 )
 def test_what_can_not_be_seen_is_refused_with_what_would_work(kind, space, words):

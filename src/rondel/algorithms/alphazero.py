@@ -23,7 +23,7 @@ from rondel.algorithms.actor_critic import State, turned
 from rondel.errors import RondelError, at_least, from_zero_to_one
 from rondel.memory.sequences import SequenceBatch, Stretch, sequences
 from rondel.nets.actor_critic import Judged
-from rondel.ops import distributions
+from rondel.ops import distributions, random
 from rondel.spaces import Discrete
 from rondel.types import Algorithm, Array, Env, EnvSpec, Game, Network, Trajectory, Tree
 
@@ -46,6 +46,7 @@ class Config:
     rollout: int = 32  # moves of each lane in a round
     simulations: int = 32  # positions that are looked at before each move
     considered: int = 16  # moves that a search begins with, at most
+    stray: float = 0.0  # share of moves in training that are not the search's, but any legal one
     updates: int = 32  # gradient steps of a round
     batch: int = 256  # positions of a gradient step
     capacity: int = 100_000  # positions that memory holds
@@ -57,7 +58,7 @@ class Config:
     weight_cost: float = 1e-5  # weight of the sum of all squared parameters
     max_grad_norm: float = 1.0  # gradients beyond this norm are scaled down to it
     hidden: tuple[int, ...] = (128, 128)  # widths of the hidden layers
-    network: str = "mlp"  # auto, mlp, nature, impala, minatar, or your own as module:function
+    network: str = "mlp"  # auto, mlp, nature, impala, minatar, board, or your own module:function
 
     def __post_init__(self) -> None:
         at_least(1, rollout=self.rollout, simulations=self.simulations)
@@ -67,7 +68,7 @@ class Config:
         at_least(0, warmup=self.warmup, learning_rate=self.learning_rate)
         at_least(0, value_cost=self.value_cost, weight_cost=self.weight_cost)
         at_least(0, max_grad_norm=self.max_grad_norm)
-        from_zero_to_one(value_lambda=self.value_lambda)
+        from_zero_to_one(value_lambda=self.value_lambda, stray=self.stray)
 
 
 class Found(NamedTuple):
@@ -75,6 +76,7 @@ class Found(NamedTuple):
 
     policy: Array  # [..., actions]: how likely each move ought to be
     value: Array  # [...]: of playing so
+    strayed: Array  # [...]: was another move made, any legal one?
 
 
 class Rows(NamedTuple):
@@ -133,7 +135,8 @@ def search(
     # what the policy that was found is worth; a mean of all visits counts bad moves that were tried
     share = jnp.where(seen.visit_counts > 0, policy, 0.0)
     value = jnp.sum(share * seen.qvalues, -1) / jnp.maximum(jnp.sum(share, -1), 1e-8)
-    return found.action[0].astype(jnp.int32), Found(policy[0], value[0])
+    said = Found(policy[0], value[0], strayed=jnp.zeros((), bool))
+    return found.action[0].astype(jnp.int32), said
 
 
 def act(
@@ -148,22 +151,41 @@ def act(
 ) -> tuple[Array, Tree, Found]:
     # lane by lane: with one key for all, a move would depend on the lanes beside it
     one = partial(search, config, model, game, params, explore=explore)
-    action, found = jax.vmap(one)(obs, keys)
+    action, found = jax.vmap(one)(obs, random.fold(keys, 0))
+    if explore and config.stray > 0.0:
+        other, strayed = stray(config, nets.mask_of(obs), found.policy.shape, random.fold(keys, 1))
+        action, found = jnp.where(strayed, other, action), found._replace(strayed=strayed)
     return action, carry, found
 
 
-def targets(tr: Trajectory, value: Array, last: Array, turn: float, value_lambda: float) -> Array:
+def stray(
+    config: Config, mask: Array | None, shape: tuple[int, ...], keys: Array
+) -> tuple[Array, Array]:
+    """Any legal move [b], and whether it is to be made.
+
+    Without it games become alike: of positions that neither player would let happen, but others
+    do, there are ever fewer to learn from.
+    """
+    drawn = random.uniform(keys, 1 + shape[-1])
+    legal = jnp.ones(shape) if mask is None else mask
+    other = jnp.argmax(legal * (1.0 + drawn[:, 1:]), -1)
+    return other.astype(jnp.int32), drawn[:, 0] < config.stray
+
+
+def targets(tr: Trajectory, found: Found, last: Array, turn: float, value_lambda: float) -> Array:
     """What each position [T, b] turned out to be worth to the player whose turn it was.
 
         target[t] = reward[t] + turn * (1 - done[t]) *
                     ((1 - value_lambda) * value[t + 1] + value_lambda * target[t + 1])
 
     `turn` is -1 where the next position is the other player's, 1 where it is one's own. A game that
-    goes on beyond the rows counts as the `last` value [b] says.
+    goes on beyond the rows counts as the `last` value [b] says. What follows a move that strayed
+    says nothing of the positions before: there the game counts as the search valued it.
     """
-    values = jnp.concatenate([value, last[None]])
-    ends = tr.terminated, tr.truncated, tr.valid
-    return value + ops.gae(tr.reward, values, *ends, turn, value_lambda)
+    values = jnp.concatenate([found.value, last[None]])
+    reward = jnp.where(found.strayed, found.value, tr.reward)
+    ends = tr.terminated | found.strayed, tr.truncated, tr.valid
+    return found.value + ops.gae(reward, values, *ends, turn, value_lambda)
 
 
 def prepare(
@@ -172,7 +194,7 @@ def prepare(
     """Positions with what search and game said of them, and how many moves there were."""
     _, last = judge(model, params, jax.tree.map(lambda x: x[-1], tr.obs))
     turn = -1.0 if game.self_play else 1.0
-    target = targets(tr, tr.extras.value, last, turn, config.value_lambda)
+    target = targets(tr, tr.extras, last, turn, config.value_lambda)
     obs = jax.tree.map(lambda x: x[:-1], tr.obs)
     rows = Rows(obs, tr.extras.policy, target, tr.first[:-1], tr.valid)
     return Stretch(turned(rows), ()), tr.valid.sum(0)

@@ -59,7 +59,7 @@ class Config:
     importance_start: float = 0.4  # exponent of the importance weights at first; it grows to 1
     importance_steps: int = 100_000  # environment steps over which it grows
     hidden: tuple[int, ...] = (256, 256)  # widths of the hidden layers
-    network: str = "auto"  # auto, mlp, nature, impala, minatar, or your own as module:function
+    network: str = "auto"  # auto, mlp, nature, impala, minatar, board, or your own module:function
 
     def __post_init__(self) -> None:
         at_least(1, rollout=self.rollout, batch=self.batch, capacity=self.capacity)

@@ -70,7 +70,7 @@ class Config:
     return_max: float = 10.0  # the greatest
     max_grad_norm: float = 10.0  # gradients beyond this norm are scaled down to it
     hidden: tuple[int, ...] = (128, 128)  # widths of the hidden layers
-    network: str = "auto"  # auto, mlp, nature, impala, minatar, or your own as module:function
+    network: str = "auto"  # auto, mlp, nature, impala, minatar, board, or your own module:function
 
     def __post_init__(self) -> None:
         at_least(1, rollout=self.rollout, updates=self.updates, batch=self.batch)

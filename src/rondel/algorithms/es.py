@@ -53,7 +53,7 @@ class Config:
     top: int | None = None  # pairs that count, those with the best returns; None: all
     standardise: bool = False  # observations by their running mean and deviation
     hidden: tuple[int, ...] = (64, 64)  # widths of the hidden layers
-    network: str = "auto"  # auto, mlp, nature, impala, minatar, or your own as module:function
+    network: str = "auto"  # auto, mlp, nature, impala, minatar, board, or your own module:function
 
     def __post_init__(self) -> None:
         at_least(1, rollout=self.rollout, top=self.top, hidden=min(self.hidden, default=1))

@@ -53,7 +53,7 @@ class Config:
     max_grad_norm: float = 0.5  # gradients beyond this norm are scaled down to it
     log_std: float = 0.0  # the log of the first deviation of continuous actions, in units of -1..1
     hidden: tuple[int, ...] = (64, 64)  # widths of the hidden layers
-    network: str = "auto"  # auto, mlp, nature, impala, minatar, or your own as module:function
+    network: str = "auto"  # auto, mlp, nature, impala, minatar, board, or your own module:function
     memory: str = "none"  # what it remembers an episode with: none, gru, lstm
     memory_size: int = 128  # width of that
 

@@ -55,7 +55,7 @@ class Config:
     max_grad_norm: float = 0.5  # gradients beyond this norm are scaled down to it
     log_std: float = 0.0  # the log of the first deviation of continuous actions, in units of -1..1
     hidden: tuple[int, ...] = (64, 64)  # widths of the hidden layers
-    network: str = "auto"  # auto, mlp, nature, impala, minatar, or your own as module:function
+    network: str = "auto"  # auto, mlp, nature, impala, minatar, board, or your own module:function
 
     def __post_init__(self) -> None:
         at_least(1, rollout=self.rollout, longest=self.longest)

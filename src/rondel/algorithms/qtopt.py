@@ -66,7 +66,7 @@ class Config:
     epsilon: float = 0.1  # share of actions that are any
     cross_entropy: bool = False  # values are chances of success, for returns within 0..1
     hidden: tuple[int, ...] = (256, 256)  # widths of the hidden layers
-    network: str = "auto"  # auto, mlp, nature, impala, minatar, or your own as module:function
+    network: str = "auto"  # auto, mlp, nature, impala, minatar, board, or your own module:function
 
     def __post_init__(self) -> None:
         at_least(1, rollout=self.rollout, batch=self.batch, capacity=self.capacity)

@@ -62,7 +62,7 @@ class Config:
     critics: int = 2  # how many judge an action: the lowest of their values counts
     target_rate: float = 0.005  # how far the target critics move each time
     hidden: tuple[int, ...] = (256, 256)  # widths of the hidden layers
-    network: str = "auto"  # auto, mlp, nature, impala, minatar, or your own as module:function
+    network: str = "auto"  # auto, mlp, nature, impala, minatar, board, or your own module:function
 
     def __post_init__(self) -> None:
         at_least(1, rollout=self.rollout, batch=self.batch, capacity=self.capacity)

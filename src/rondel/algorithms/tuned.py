@@ -3,8 +3,8 @@
 `rondel train` starts from these and prints them. Besides fields of the algorithm's `Config` a row
 may set the run's own: lanes, block, normalise_observations, scale_rewards. How well they do is in
 benchmarks/learning and benchmarks/games; those of LunarLander-v3, HalfCheetah-v5, Pong-v5,
-Breakout-MinAtar and of ars for Hopper-v5 and HalfCheetah-v5 are others' settings. Those of gorila,
-of ars for the latter two and of alphazero for ConnectFour-v0 have not been run to their ends yet.
+Breakout-MinAtar and of ars for Hopper-v5 and HalfCheetah-v5 are others' settings. Those of gorila
+and of ars for the latter two have not been run to their ends yet.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
     "appo": {"CartPole-v1": _SMALL_ROUNDS | {"anneal_steps": 300_000}},
     "ars": {
         "CartPole-v1": {"lanes": 16, "block": 2, "rollout": 500},
-        "Swimmer-v5": {"lanes": 8, "sigma": 0.05, "learning_rate": 0.05},
+        "Swimmer-v5": {"lanes": 8, "sigma": 0.1, "learning_rate": 0.05},
         "Hopper-v5": {"lanes": 16, "block": 2, "top": 4, "learning_rate": 0.01, "sigma": 0.025},
         "HalfCheetah-v5": {"lanes": 64, "top": 4},
     },
@@ -160,9 +160,10 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
             "rollout": 64,  # most games end within a round, and so most positions have a result
             "considered": 7,
             "updates": 128,
-            "capacity": 400_000,
+            "capacity": 1_000_000,
             "warmup": 8_000,
-            "hidden": (512, 256),
+            "stray": 0.25,
+            "network": "board",
         },
     },
 }

@@ -4,7 +4,7 @@ from rondel.nets.action_values import action_values, dueling
 from rondel.nets.actor_critic import ActorCritic, separate, shared
 from rondel.nets.critic import critic, policy, several
 from rondel.nets.encode import encode, mask_of, width
-from rondel.nets.images import impala, minatar, nature
+from rondel.nets.images import board, impala, minatar, nature
 from rondel.nets.mlp import mlp
 from rondel.nets.noisy import with_noise
 from rondel.nets.own import own_torso
@@ -17,6 +17,7 @@ __all__ = [
     "Recalled",
     "RecurrentValues",
     "action_values",
+    "board",
     "cell",
     "choose",
     "chunk_of",

@@ -65,6 +65,15 @@ def minatar(space: Space) -> Network:
     return network(space, _MINATAR)[0]
 
 
+def board(space: Space) -> Network:
+    """Windows of 4 x 4 cells, each seen by itself, and 256 features; for board games.
+
+    A line of four lies within one such window, whatever its direction, and is known wherever it is
+    on the board. A board of 6 x 7 cells has 12 windows.
+    """
+    return network(space, _BOARD)[0]
+
+
 def is_image(space: Leaf) -> bool:
     if not isinstance(space, Box):
         return False
@@ -74,7 +83,7 @@ def is_image(space: Leaf) -> bool:
 
 
 def fitting(space: Space) -> str | None:
-    """The first of `TRUNKS` but impala that all images of a space are large enough for."""
+    """Nature or minatar, the first that all images of a space are large enough for."""
     images = _images(space)
     for name in ("nature", "minatar"):
         if images and not _too_small(images, TRUNKS[name]):
@@ -193,6 +202,12 @@ def _see_minatar(layers: Tree, x: Array) -> Array:
     return _relu(_layer(layers[0], x, 1, "VALID"))
 
 
+def _see_board(layers: Tree, x: Array) -> Array:
+    for layer in layers:
+        x = _relu(_layer(layer, x, 1, "VALID"))
+    return x
+
+
 def _see_impala(layers: Tree, x: Array) -> Array:
     for i in range(0, len(layers), 5):
         x = max_pool(_layer(layers[i], x), 3, 2)
@@ -233,4 +248,13 @@ _MINATAR = Trunk(
     gains=[2.0**0.5],
     see=_see_minatar,
 )
-TRUNKS = {trunk.name: trunk for trunk in (_NATURE, _impala((16, 32, 32)), _MINATAR)}
+_BOARD = Trunk(
+    name="board",
+    features=256,
+    smallest=4,
+    chunk=256,
+    kernels=lambda inputs: [(4, 4, inputs, 128), (1, 1, 128, 64)],
+    gains=[2.0**0.5] * 2,
+    see=_see_board,
+)
+TRUNKS = {trunk.name: trunk for trunk in (_NATURE, _impala((16, 32, 32)), _MINATAR, _BOARD)}

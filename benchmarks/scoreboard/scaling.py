@@ -11,7 +11,7 @@ import json
 
 import report
 import venvs
-from rows import HERE, speed
+from rows import BOTH_CORES, HERE, speed
 
 from run import theirs
 
@@ -21,7 +21,8 @@ HEAD = """# How fused PPO grows
 
 Steps per second on JAX CartPole, 128 steps a lane and round, 4 epochs of 4 minibatches, two
 perceptrons of two layers; `python benchmarks/scoreboard/scaling.py`, one turn each. Lanes act in
-blocks of 8, rejax's all at once.
+blocks of 8, rejax's all at once; from 16 lanes on ours are on two cores (`--plan all*2`), as XLA's
+threads are for rejax.
 
 | lanes | width | ratio | Rondel | rejax |
 |---|---|---|---|---|
@@ -31,7 +32,8 @@ blocks of 8, rejax's all at once.
 def ours(lanes: int, width: int) -> float:
     steps = max(4 * 128 * lanes, 1_500_000 * 64 // width // (4 if lanes < 16 else 1))
     flags = f"--rollout 128 --epochs 4 --minibatches 4 --lanes {lanes} --hidden {width} {width}"
-    return speed(f"ppo jax:CartPole-v1 --steps {steps} {flags}")()
+    cores = BOTH_CORES if lanes >= 16 else ""
+    return speed(f"ppo jax:CartPole-v1 --steps {steps} {flags} {cores}")()
 
 
 def main() -> None:

@@ -2,12 +2,12 @@
 
     python benchmarks/distribution/run.py                    all tables, printed
     python benchmarks/distribution/run.py sleepy --write     one of them, written to results.md
-    python benchmarks/distribution/run.py sleepy --rllib PYTHON     with RLlib, in its own venv
 
 Tables: `sleepy` (an environment that sleeps 2 ms per step, 16 lanes a copy), `sleepy-eight` and
 `sleepy-one` (8 lanes, one lane a copy), `cartpole` (the cost of cutting), `wire` (one round trip).
 Ratios are what counts: the cores are shared and noisy. Speed is counted in steps after a few
-rounds, so that compilation is not in it.
+rounds, so that compilation is not in it. Beside peers: benchmarks/scoreboard/actors.py, which takes
+its figures of ours from here, one by one (`--figure`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import platform
 import statistics
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -43,22 +42,22 @@ def steps_per_second(seconds: float, *request: Any, **fields: Any) -> float:
         return (run.steps - before) / (time.monotonic() - began)
 
 
-def sleepy(seconds: float, rllib: str | None) -> list[str]:
+def sleepy(seconds: float) -> list[str]:
     """`actor*16 | learner` against `actor*1`, and central inference, with 16 lanes a copy."""
-    return _sleepy(16, seconds, rllib, repeats=3)
+    return _sleepy(16, seconds, repeats=3)
 
 
-def sleepy_eight(seconds: float, rllib: str | None) -> list[str]:
+def sleepy_eight(seconds: float) -> list[str]:
     """The same with 8 lanes a copy."""
-    return _sleepy(8, seconds, rllib, repeats=3)
+    return _sleepy(8, seconds, repeats=3)
 
 
-def sleepy_one(seconds: float, rllib: str | None) -> list[str]:
+def sleepy_one(seconds: float) -> list[str]:
     """The same with one lane a copy."""
-    return _sleepy(1, seconds, rllib, repeats=1)
+    return _sleepy(1, seconds, repeats=1)
 
 
-def _sleepy(each: int, seconds: float, rllib: str | None, repeats: int) -> list[str]:
+def _sleepy(each: int, seconds: float, repeats: int) -> list[str]:
     """Plans in turn, several times: a ratio is to the `actor*1` of the same turn."""
     lanes = {
         "actor | learner": each,
@@ -82,16 +81,10 @@ def _sleepy(each: int, seconds: float, rllib: str | None, repeats: int) -> list[
             told = ", ".join(f"{share:.2f}" for share in shares)
             median = statistics.median(shares)
             rows.append(f"| `{cell(plan)}` | {on} | {speed:,.0f} | {median:.2f} | {told} |")
-    for runners in (1, 16) if rllib else ():
-        script = str(HERE / "rllib_sleepy.py")
-        command = [rllib, script, str(runners), str(each), str(seconds)]
-        out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        speed = float(out.split()[-1])
-        rows.append(f"| RLlib PPO, {runners} env runners | ray | {speed:,.0f} | | |")
     return rows
 
 
-def cartpole(seconds: float, _: Any) -> list[str]:
+def cartpole(seconds: float) -> list[str]:
     """The cost of a cut, and what a lag of one round gains by overlap."""
     rows = ["| env | plan | on | steps/s | of `all` |", "|---|---|---|---|---|"]
     for env in ("jax:CartPole-v1", "gymnasium:CartPole-v1"):
@@ -107,7 +100,7 @@ def cartpole(seconds: float, _: Any) -> list[str]:
     return rows
 
 
-def wire(_: float, __: Any) -> list[str]:
+def wire(_: float) -> list[str]:
     """One call and its answer, with next to nothing in it."""
     rows = ["| on | µs, median | µs, best tenth |", "|---|---|---|"]
     for on in ("inline", "threads", "processes", "ray"):
@@ -130,6 +123,15 @@ def round_trip(backend: Any, copy: Any) -> float:
     began = time.perf_counter()
     backend.get([copy.call("snapshot", "nothing")])
     return (time.perf_counter() - began) * 1e6
+
+
+def figure(algorithm: str, on: str, env: str, actors: str, seconds: str) -> float:
+    """Steps per second of so many actors of 8 lanes each; IMPALA's don't wait for the learner."""
+    n, ahead = int(actors), algorithm == "impala"
+    envs = {"cheap": "gymnasium:CartPole-v1", "slow": Sleepy}
+    where = {"plan": f"actor*{n} | learner", "on": on, "lag": int(ahead), "free": ahead}
+    sizes = {"lanes": 8 * n, "block": 8, "rollout": 64, **SMALL, "hidden": (64, 64)}
+    return steps_per_second(float(seconds), algorithm, envs[env], **where, **sizes)
 
 
 def cell(plan: str) -> str:
@@ -159,13 +161,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("tables", nargs="*", choices=[*TABLES, []], help="all, if none is named")
     parser.add_argument("--seconds", type=float, default=15.0, help="how long each is measured")
-    parser.add_argument("--rllib", help="the Python of a venv with ray[rllib] and torch")
     parser.add_argument("--write", action="store_true", help="write the tables to results.md")
+    told = "ALGORITHM", "ON", "ENV", "ACTORS", "SECONDS"
+    parser.add_argument("--figure", nargs=5, metavar=told, help="print this one, and no table")
     args = parser.parse_args()
+    if args.figure:
+        print(figure(*args.figure))
+        return
     print(f"{platform.processor() or platform.machine()}, Python {platform.python_version()}")
     rondel.start("ppo", "CartPole-v1").close()  # settles JAX before anything is measured
     for name in args.tables or TABLES:
-        lines = TABLES[name](args.seconds, args.rllib)
+        lines = TABLES[name](args.seconds)
         print("", *lines, sep="\n", flush=True)
         if args.write:
             write(name, lines)

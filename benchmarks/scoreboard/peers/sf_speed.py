@@ -1,5 +1,5 @@
-"""How fast Sample Factory trains: steps by time between its first fifth and its end, so that the
-start of its processes does not count."""
+"""How fast Sample Factory trains: steps by time between the first fifth of them and the last, so
+that the start of its processes does not count."""
 
 import tempfile
 import time
@@ -16,6 +16,8 @@ class Watch(AlgoObserver):
 
     def on_training_step(self, runner, training_iteration_since_resume):
         self.seen.append((time.monotonic(), sum(runner.env_steps.values())))
+        # for --train_for_seconds: it compares them, but never counts them itself
+        runner.total_train_seconds = self.seen[-1][0] - self.seen[0][0]
 
 
 def steps_per_second(parse, env, steps, flags):
@@ -29,6 +31,6 @@ def steps_per_second(parse, env, steps, flags):
         runner.register_observer(watch)
         runner.init()
         runner.run()
-    (t0, n0), *_ = [seen for seen in watch.seen if seen[1] >= steps // 5]
     t1, n1 = watch.seen[-1]
+    (t0, n0), *_ = [seen for seen in watch.seen if seen[1] >= n1 // 5]
     return (n1 - n0) / (t1 - t0)

@@ -147,7 +147,7 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
     "appo": {"CartPole-v1": _SMALL_ROUNDS | {"anneal_steps": 300_000}},
     "ars": {
         "CartPole-v1": {"lanes": 16, "block": 2, "rollout": 500},
-        "Swimmer-v5": {"lanes": 8, "sigma": 0.1, "learning_rate": 0.05},
+        "Swimmer-v5": {"lanes": 8, "sigma": 0.5, "learning_rate": 0.1},
         "Hopper-v5": {"lanes": 16, "block": 2, "top": 4, "learning_rate": 0.01, "sigma": 0.025},
         "HalfCheetah-v5": {"lanes": 64, "top": 4},
     },

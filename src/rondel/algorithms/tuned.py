@@ -119,7 +119,7 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
     },
     "r2d3": {"KeyDoor-v0": _REMEMBERED | {"updates": 8, "demo_ratio": 0.25}},
     "ddpg": {"Pendulum-v1": {"batch": 128, "discount": 0.98, "hidden": (64, 64)}},
-    "td3": {"Pendulum-v1": {"batch": 128, "discount": 0.98, "hidden": (64, 64)}},
+    "td3": {"Pendulum-v1": {"batch": 128, "discount": 0.98, "n_step": 3, "hidden": (64, 64)}},
     "sac": {
         "Pendulum-v1": {
             "batch": 128,

@@ -113,6 +113,7 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
     "apex": {
         "CartPole-v1": _LIGHT
         | {"batch": 128, "rollout": 4, "discount": 0.98, "anneal_steps": 300_000}
+        | {"n_step": 10, "target_rate": 0.02}
         | {"returns": "categorical", "return_min": 0.0, "return_max": 50.0}
         | {"learning_rate": 1e-3},
     },

@@ -87,8 +87,10 @@ PONG = "--lanes 8 --rollout 128 --minibatches 4"
 DQN = "--lanes 1 --rollout 64 --updates 64 --batch 64 --hidden 256 256"
 CONTROL = "--lanes 1 --rollout 64 --batch 256 --hidden 256 256"
 
-BOTH_CORES = "--plan all*2"  # the same work: half of the lanes and of a minibatch on each
-SHARED = "--plan 'actor+memory | gradient*2 | update'"  # half of a batch on each
+BOTH_CORES = (
+    "--plan all*2 --on inline"  # the same work: half of the lanes and of a minibatch on each
+)
+SHARED = "--plan 'actor+memory | gradient*2 | update' --on inline"  # half of a batch on each
 
 ROWS = [
     Row(

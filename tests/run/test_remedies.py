@@ -56,9 +56,9 @@ def test_a_run_of_few_lanes_is_offered_smaller_blocks() -> None:
 @pytest.mark.parametrize(
     ("env", "fields", "flags"),
     [
-        ("CartPole-v1", {"lanes": 64}, '--plan "all*2"'),
-        ("CartPole-v1", {"lanes": 8}, '--plan "all*2" --block 4'),
-        ("gymnasium:CartPole-v1", {}, '--plan "actor+memory | gradient*2 | update"'),
+        ("CartPole-v1", {"lanes": 64}, '--plan "all*2" --on inline'),
+        ("CartPole-v1", {"lanes": 8}, '--plan "all*2" --block 4 --on inline'),
+        ("gymnasium:CartPole-v1", {}, '--plan "actor+memory | gradient*2 | update" --on inline'),
         ("CartPole-v1", {"lanes": 7}, None),
         ("CartPole-v1", {"lanes": 64, "plan": "all*2", "on": "inline"}, None),
     ],

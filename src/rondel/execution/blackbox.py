@@ -56,9 +56,11 @@ class Recorder:
         """New episodes with these seeds [b] begin, and have begun."""
         self._head[_RESETS] = 1
         self.enter(seeds)
-        yield
-        self.leave()
-        self._head[_RESETS] = 0
+        try:
+            yield
+        finally:
+            self.leave()
+            self._head[_RESETS] = 0
 
     def exit(self, code: int) -> None:
         """The process ends itself."""

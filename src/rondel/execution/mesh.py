@@ -2,7 +2,7 @@
 
 Each device has some lanes and a shard of memory; the learner's state is the same on all. Summaries
 and gradients are gathered and summed in copy order, so the numbers are those of the same copies
-anywhere else.
+anywhere else, if XLA has as many threads there: on CPUs it has one for each device.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from rondel.errors import RondelError
 from rondel.execution import experience, fused, learning
 from rondel.execution.episodes import Recent
 from rondel.execution.learning import Contribution, Others
@@ -116,7 +117,11 @@ class MeshFragment(Metered):
 
     def restore(self, parts: dict[str, Tree]) -> None:
         """Go on from what `snapshot` once gave, or from some of it."""
-        parts.pop("made", None)
+        if parts.pop("made", None):
+            raise RondelError(
+                "This checkpoint has rounds in flight, which copies in one program on several "
+                "devices can't take in: --on processes would."
+            )
         for name, tree in parts.items():
             if name == "memory":
                 tree = jax.tree.map(lambda *xs: np.stack(xs), *tree)

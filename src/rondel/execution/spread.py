@@ -1,7 +1,8 @@
 """The uncut ring, whose gradients are made in parts on several devices of this process.
 
 It is what `gradient*n` does, in one program: every device has the learner and all of memory, draws
-the same batch and takes its own part of it. The numbers are those of the same copies anywhere else.
+the same batch and takes its own part of it. The numbers are those of the same copies anywhere else,
+if XLA has as many threads there.
 """
 
 from __future__ import annotations

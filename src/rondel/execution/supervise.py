@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 _SAME = 3  # deaths at one action, with nothing done in between, that are no accident
-_SAME_EVER = 10  # deaths at one action, whatever was done in between
+_SAME_EVER = 10  # deaths at one step's action, whatever was done in between
 AT_START = 2  # restarts of a copy that has never done anything yet
 AGAIN = 1 << 20  # episodes that begin after a death are others than any that began before
 _RESET = "reset"
@@ -45,10 +45,12 @@ def decide(deaths: Sequence[Death], restarts: int) -> Restart | Stop:
     idle = _in_a_row(deaths)
     if last.action and not last.killed:
         same_idle = _same(deaths[-idle:], last)
-        if same_idle >= _SAME or _same(deaths, last) >= _SAME_EVER:
-            times = _nth(max(same_idle, _same(deaths, last)))
-            if _call(last) == _RESET:
+        if _call(last) == _RESET:  # resets have nothing else in common: those between others count
+            if same_idle >= _SAME:
+                times = _nth(same_idle)
                 return Stop(f"{told(last)}, for the {times} time in a row: mend the environment.")
+        elif same_idle >= _SAME or _same(deaths, last) >= _SAME_EVER:
+            times = _nth(max(same_idle, _same(deaths, last)))
             return Stop(
                 f"{told(last)}, for the {times} time in a row at this very action: mend the "
                 "environment, or keep it from that action."

@@ -92,7 +92,8 @@ def handovers(
     if spreads:
         between = draws * gradient.copies * (gradient.copies - 1)
         yield _handover("gradient", "update", "contribution", contribution, between)
-        yield _handover("gradient", "memory", "feedback", made.feedback, between)
+        if jax.tree.leaves(made.feedback):
+            yield _handover("gradient", "memory", "feedback", made.feedback, between)
         return
     yield from _batches(task, plan, shard, made)
     if gradient != update:

@@ -40,13 +40,15 @@ def settle() -> str:
     threads = os.environ.get(_THREADS) or os.environ.get("NPROC")
     if not threads:
         os.environ[_THREADS] = threads = "1"
-    return f"{flags} on {threads} threads"
+    devices = jax.config.values["jax_num_cpu_devices"]  # XLA has a thread for each, at the least
+    return f"{flags} on {max(int(threads), devices)} threads"
 
 
 def offer_devices(copies: int) -> None:
     """Let JAX see the cores as so many devices, so that as many copies can be one program.
 
     Not if there are fewer cores, if JAX has started, or if its user has said how many there are.
+    XLA then has as many threads, by which it splits sums.
     """
     said = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if 1 < copies <= cores() and not said and jax.config.values["jax_num_cpu_devices"] < 1:

@@ -52,7 +52,7 @@ def _found(setup: Setup, cores: int) -> Iterator[tuple[str, str]]:
         for n in range(cores, 1, -1):
             shared = replace(plan, pieces=(plan.pieces[0]._replace(copies=n),))
             if flags := _placed(setup, shared if pure else _cut(plan, stages, n), whole=True):
-                yield "cores", flags
+                yield "cores", f"{flags} --on inline"
                 break
     if len(plan.pieces) > 2 and acting > 1 and not plan.free:
         fewer = Plan((Piece(ACTING, acting), Piece(("memory", "gradient", "update"))), plan.lag)

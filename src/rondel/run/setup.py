@@ -129,7 +129,7 @@ def prepare(
         options.lanes,
         options.block or options.lanes,
     )
-    if "on" not in fields and is_one_program(task, plan):  # over the devices that there are
+    if "on" not in fields and mesh.fits(task, plan):  # then it is one program over the devices
         options = dataclasses.replace(options, on="inline")
     if options.on != "ray":  # whose copies may be on several machines
         _check_size(task)
@@ -338,14 +338,9 @@ def _planned(options: Options) -> tuple[Options, Plan]:
 def _offer_devices(fields: dict[str, Any]) -> None:
     """Before anything starts JAX: a device for each copy that could be a part of one program."""
     own = _spelled(split(fields)[0])
-    if own.get("on") in (None, "inline"):
-        plan = plans.parse(own.get("plan", Options.plan), own.get("lag"), own.get("free"))
+    if own.get("on") == "inline" and isinstance(text := own.get("plan"), str):
+        plan = plans.parse(text, own.get("lag"), own.get("free"))
         machine.offer_devices(max(mesh.copies_in(plan), spread.parts_in(plan)))
-
-
-def is_one_program(task: Task, plan: Plan) -> bool:
-    """Do copies run in one program, on several devices of this process?"""
-    return mesh.fits(task, plan) or spread.fits(plan)
 
 
 def _settled(plan: Plan, options: Options) -> Plan:

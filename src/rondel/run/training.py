@@ -64,9 +64,9 @@ def _request(
     limits = checked(steps, until_return)
     if not isinstance(seed, int) or not 0 <= seed < 2**32:
         raise RondelError(f"seed={seed} can't be used: take a whole number from 0 to 2**32 - 1.")
-    here = machine.settle()
+    machine.settle()
     setup = prepare(algorithm, env, seed=seed, config=config, tuned=tuned, fields=fields)
-    return setup, limits, here
+    return setup, limits, machine.settle()  # the plan may have asked for devices
 
 
 @overload
@@ -204,10 +204,11 @@ def load(
     placing = {"on": "inline", "resources": None, "address": None} | placing
     found = checkpoint.find(Path(path))
     before = saved.read(found)
-    here = machine.settle()
+    machine.settle()
     limits = limits_again(before)
     saved.check_lanes(found, before)
     setup = folder.setup_from(before, algorithm, env, config, network, placing)
+    here = machine.settle()
     saved.check_learner(found, setup)
     run = Run(setup, limits, here, folder.home_of(found))
     try:

@@ -39,7 +39,7 @@ from rondel.execution.backends.ray.faults import (
 from rondel.execution.backends.ray.head import Head
 from rondel.execution.backends.ray.losses import find_lost, makers_of
 from rondel.execution.backends.ray.node import Node
-from rondel.execution.patience import patience
+from rondel.execution.patience import START, patience
 from rondel.execution.supervise import AGAIN
 from rondel.plan import Plan
 
@@ -161,7 +161,7 @@ class Recovery:
         else:  # it was mended already, or Ray takes its time, some 15 s, to see that a node is lost
             now = time.monotonic()
             self._missed = now if self._missed is None else self._missed
-            if now - self._missed > self._patience.first:
+            if now - self._missed > START:
                 raise Lost(f"Ray lost something again and again, although nobody died: {told[0]}")
             time.sleep(_PAUSE)
             self._ask_again(lost_with([], self._copies, failed))
@@ -253,6 +253,7 @@ class Recovery:
         self._require()
         self._keeper.abandon()
         self._restarted += 1
+        self._missed = None
         for copy in together:
             ray.kill(copy.actor)
         self._let_end(together)

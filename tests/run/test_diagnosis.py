@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rondel.run import advice
+from rondel.run.apart import can_be_measured
 from rondel.run.diagnosis import diagnose
 from rondel.run.profile import IN_TURN, Profile
 from run.made_up import APART, FUSED, IDLE, MORE, made_up, moving, piece, uneven
@@ -302,3 +303,9 @@ def test_other_cores_are_offered_where_a_draw_is_long(draws: int, said: bool) ->
     assert ("--plan CORES" in diagnose(made_up(learner, remedies=cores, draws=draws)).text) is said
     bound = piece("all", learner_xla=0.1, env_simulator=0.9)
     assert "--plan CORES" not in diagnose(made_up(bound, remedies=cores, draws=draws)).text
+
+
+def test_nobody_is_sent_to_measure_what_can_not_be_measured() -> None:
+    assert "rondel profile" in diagnose(made_up(FUSED, plan="all", fused=True)).text
+    assert "rondel profile" not in diagnose(made_up(FUSED, plan="all*2", fused=True)).text
+    assert not can_be_measured(made_up(FUSED, plan="all*2", fused=True))

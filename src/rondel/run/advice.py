@@ -56,6 +56,8 @@ def advise(profile: Profile, bound: Bound, path: Path | None) -> list[str]:
     """Sentences on what would help; `path` is the run's folder, if it has one."""
     if bound.name in ("all", "learner", "actor"):
         ways = [*_around(profile, bound), *_cores(profile, bound)]
+        if profile.about.sharded:
+            return ways
         return [*ways, _apart(profile, bound.name, path or "FOLDER")]
     return [*_around(profile, bound), *_against(profile, bound)]
 

@@ -71,7 +71,8 @@ def profile(
 
 def can_be_measured(found: Profile) -> bool:
     """Are some of its stages one program, that were not measured apart yet?"""
-    return found.apart is None and any(share.stage in _WHOLE for share in _busy(found))
+    one = any(share.stage in _WHOLE for share in _busy(found))
+    return found.apart is None and one and not found.about.sharded
 
 
 def measured(found: Profile, folder: Path) -> Profile:

@@ -7,13 +7,16 @@ are put together, as shares of the time since all was compiled. `diagnosis` read
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, NamedTuple
 
+from rondel.errors import RondelError
 from rondel.execution.backend import Restarts
 from rondel.execution.meter import SIMULATOR, STARTING, WAITING, Glance, Spent, Told, since
 from rondel.execution.ring import Ring
+from rondel.plan import parse
 from rondel.run.summary import size
 
 _LITTLE = 0.005  # shares below are not shown
@@ -96,6 +99,13 @@ class About(NamedTuple):
     draws: int  # gradient steps of a round
     batched: bool  # do its batches have a size of their own, which lanes don't change?
     remedies: dict[str, str]  # flags that this run would take, by what they do: see `remedies`
+
+    @property
+    def sharded(self) -> bool:
+        """Is its memory in several shards? Then its stages can't be measured apart."""
+        with suppress(RondelError):  # a file may say anything
+            return parse(self.plan).copies("memory") > 1
+        return False
 
 
 @dataclass(frozen=True)

@@ -88,6 +88,8 @@ def test_a_run_is_stopped(case: str) -> None:
         (Keeping(bytes=0, seconds=1.0, cost=0.0), True),
         (Keeping(bytes=0, seconds=39.0, cost=0.2), False),  # 0.5 % of the time, no more
         (Keeping(bytes=0, seconds=40.1, cost=0.2), True),
+        (Keeping(bytes=32 * 2**20, seconds=9.0, cost=0.2), False),  # of many messages: 2 %
+        (Keeping(bytes=32 * 2**20, seconds=10.1, cost=0.2), True),
         (Keeping(bytes=MOST_BYTES, seconds=0.0, cost=9.0), True),  # the bound comes first
     ],
 )

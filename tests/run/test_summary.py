@@ -32,7 +32,7 @@ COST = Cost(
 
 def fake_run(on: str, addresses: tuple[str, ...] = ()) -> Any:
     copies = [SimpleNamespace(address=at) for at in addresses]
-    ring = SimpleNamespace(plan=parse("actor*2 | learner", lag=1), fused=False)
+    ring = SimpleNamespace(plan=parse("actor*2 | learner", lag=1), fused=False, spreads=False)
     ring.copies = [copies[:2], copies[2:]]
     memory = SimpleNamespace(draws=8, warmup_rounds=0)
     task = SimpleNamespace(lanes=16, block=8, seed=0)

@@ -18,7 +18,7 @@ class Ring:
     """Two actors and a learner, who say what the test tells them to."""
 
     plan = parse("actor*2 | learner")
-    here = False
+    here = spreads = False
     meter = Meter()  # the driver's: it has done nothing
 
     def __init__(self) -> None:

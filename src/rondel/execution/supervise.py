@@ -108,14 +108,17 @@ class Keeping(NamedTuple):
 # Short journals are replayed sooner; but each time costs a small run some 2 ms, of all its copies.
 _OFTEN = 1.0  # seconds between two times, at the least
 _SHARE = 200  # a time that took c seconds is followed by 200 c without one: 0.5 %
-MOST_BYTES = 256 * 2**20  # of kept messages: at this bound states are kept at once
+_MANY_BYTES = 32 * 2**20  # of kept messages: from here on states are kept for 2 % of the time
+_LARGER_SHARE = 50
+MOST_BYTES = 256 * 2**20  # at this bound they are kept at once
 
 
 def is_due(keeping: Keeping) -> bool:
     """Should the states of all copies be kept now, so that their messages can be forgotten?"""
     if keeping.bytes >= MOST_BYTES:
         return True
-    return keeping.seconds >= max(_OFTEN, _SHARE * keeping.cost)
+    share = _LARGER_SHARE if keeping.bytes >= _MANY_BYTES else _SHARE
+    return keeping.seconds >= max(_OFTEN, share * keeping.cost)
 
 
 def is_urgent(keeping: Keeping) -> bool:

@@ -101,3 +101,8 @@ def test_at_twice_the_bound_the_run_waits() -> None:
     just_below = Keeping(bytes=2 * MOST_BYTES - 1, seconds=9.0, cost=0.0)
     assert not is_urgent(just_below)
     assert is_urgent(just_below._replace(bytes=2 * MOST_BYTES))
+
+
+def test_resets_that_fail_now_and_then_end_no_run() -> None:
+    deaths = [Death("exited with 3", False, f"reset(seed={i})", True) for i in range(12)]
+    assert isinstance(decide(deaths, restarts=20), Restart)

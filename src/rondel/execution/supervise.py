@@ -45,7 +45,7 @@ def decide(deaths: Sequence[Death], restarts: int) -> Restart | Stop:
     idle = _in_a_row(deaths)
     if last.action and not last.killed:
         same_idle = _same(deaths[-idle:], last)
-        if _call(last) == _RESET:  # resets have nothing else in common: those between others count
+        if _call(last) == _RESET:  # seeds differ, so that with progress in between it may be luck
             if same_idle >= _SAME:
                 times = _nth(same_idle)
                 return Stop(f"{told(last)}, for the {times} time in a row: mend the environment.")

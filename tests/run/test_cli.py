@@ -153,7 +153,10 @@ def test_bad_input_gets_a_sentence_and_status_2(
     assert "Traceback" not in err
 
 
-def test_ctrl_c_leaves_a_checkpoint_and_says_how_to_go_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_leaves_a_checkpoint_and_says_how_to_go_on(
+    signum: signal.Signals, status: int, tmp_path: Path
+) -> None:
     command = [
         sys.executable,
         "-m",
@@ -174,9 +177,9 @@ def test_ctrl_c_leaves_a_checkpoint_and_says_how_to_go_on(tmp_path: Path) -> Non
         assert time.monotonic() < deadline
         assert process.poll() is None
         time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signum)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == status
     assert f"rondel resume {tmp_path / 'run'}" in err
     assert (tmp_path / "run" / "checkpoints" / "000001").is_dir()
 

@@ -22,6 +22,7 @@ from rondel.envs.errors import EnvError
 from rondel.run import checkpoint
 from rondel.run.display import Silent
 from rondel.run.setup import prepare
+from rondel.run.stopping import Terminated
 from run.small import DQN, PPO
 
 
@@ -203,13 +204,17 @@ def test_ones_own_algorithm_and_env(tmp_path: Path) -> None:
     jax.tree.map(np.testing.assert_array_equal, run.state, again.state)
 
 
-def test_ctrl_c_stops_with_a_checkpoint(tmp_path: Path) -> None:
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_with_a_checkpoint(signum: signal.Signals, tmp_path: Path) -> None:
     def interrupt(run: rondel.Run, report: Any) -> None:
         if report.round == 2:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signum)
 
-    with pytest.raises(KeyboardInterrupt):
+    before = signal.getsignal(signum)
+    with pytest.raises(KeyboardInterrupt) as error:
         rondel.train("ppo", "CartPole-v1", steps=5_000, out=tmp_path, callbacks=[interrupt], **PPO)
+    assert isinstance(error.value, Terminated) == (signum == signal.SIGTERM)
+    assert signal.getsignal(signum) == before
     assert checkpoint.read_meta(checkpoint.find(tmp_path))["round"] == 3
     assert rondel.resume(tmp_path, steps=1_000, eval_episodes=0).steps >= 1_000
 

@@ -36,6 +36,7 @@ from rondel.run.flags import (
     Watch,
 )
 from rondel.run.setup import split, tuned_for
+from rondel.run.stopping import Terminated
 
 _USAGE = """\
 rondel: distributed reinforcement learning on JAX
@@ -58,7 +59,8 @@ rondel: distributed reinforcement learning on JAX
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Entry point; the exit status is 2 for a request that can't be met, 130 after Ctrl-C."""
+    """Entry point; the exit status is 2 for a request that can't be met, 130 after Ctrl-C, 143
+    after SIGTERM."""
     argv = sys.argv[1:] if argv is None else argv
     sys.path.insert(0, "")  # as with python -m: environments in modules of this folder are found
     commands = {
@@ -91,6 +93,8 @@ def main(argv: list[str] | None = None) -> None:
                 print(note, file=sys.stderr)
         print(f"rondel: {error}", file=sys.stderr)
         raise SystemExit(2) from None
+    except Terminated:
+        raise  # it has its status
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     finally:

@@ -7,11 +7,10 @@ evaluation, curve.
 from __future__ import annotations
 
 import logging
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -26,6 +25,7 @@ from rondel.run.display import Display, Progress
 from rondel.run.record import Recorder, number, read
 from rondel.run.run import Run
 from rondel.run.setup import Setup
+from rondel.run.stopping import Stop, interrupts
 
 Callback = Callable[[Run, Report], Any]
 CHECKPOINT_SECONDS = 60.0
@@ -183,11 +183,11 @@ def drive(
     began: float,
     log: Sequence[str],
     found: Path | None = None,
-    stop: threading.Event | None = None,
+    stop: Stop | None = None,
 ) -> Run:
     """Run to the limits, from the checkpoint that was `found`; keep folder and display up to date.
 
-    By Ctrl-C, or where that is for another to obey by `stop`, it ends after a round.
+    By Ctrl-C or SIGTERM, or where these are for another to obey by `stop`, it ends after a round.
     """
     with run:
         book = Log(run, began, log, display.note, found)
@@ -199,7 +199,7 @@ def drive(
                 where = book.save()
                 ending = f"Stopped; go on with {go_on(book.path, log)}."
                 if stopped:
-                    raise KeyboardInterrupt
+                    raise stopped.error()
                 book.finish()
                 ending = summary.ending(run, where)
                 if seen := book.seen:
@@ -237,9 +237,9 @@ def _apart(
 
 
 def _rounds(
-    log: Log, callbacks: Sequence[Callback], display: Display, stop: threading.Event | None
-) -> bool:
-    """All rounds up to the limits, shown and written down; True if Ctrl-C ended them."""
+    log: Log, callbacks: Sequence[Callback], display: Display, stop: Stop | None
+) -> Stop | None:
+    """All rounds up to the limits, shown and written down -> what ended them before, if it did."""
     last, run = time.monotonic(), log.run
     meter, compiling = run.ring.meter, Compiling(run, display.note)
     with interrupts() if stop is None else nullcontext(stop) as interrupted:
@@ -259,26 +259,4 @@ def _rounds(
                 meter.mark("driver", OUTPUT)
                 last = time.monotonic()
             compiling.before()
-        return interrupted.is_set()
-
-
-@contextmanager
-def interrupts() -> Iterator[threading.Event]:
-    """Ctrl-C asks for a stop at the next round; a second one does not wait for it."""
-    asked = threading.Event()
-    elsewhere = threading.current_thread() is not threading.main_thread()
-    # it is ignored where it is for another to obey: a run inside a process of another run
-    if elsewhere or signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-        yield asked
-        return
-
-    def ask(*_: Any) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
-
-    before = signal.signal(signal.SIGINT, ask)
-    try:
-        yield asked
-    finally:
-        signal.signal(signal.SIGINT, before)
+        return interrupted if interrupted.is_set() else None

@@ -21,9 +21,10 @@ from rondel.execution.meter import CALLBACK, OUTPUT, PYTHON
 from rondel.execution.round import Report
 from rondel.run import driving, folder, machine, summary
 from rondel.run.display import Display
-from rondel.run.driving import Callback, Log, drive, go_on, interrupts
+from rondel.run.driving import Callback, Log, drive, go_on
 from rondel.run.run import Run
 from rondel.run.setup import Setup
+from rondel.run.stopping import Stop, interrupts
 from rondel.run.telling import OneSeed, Shown, ending, result
 
 
@@ -102,9 +103,9 @@ def drive_all(
             raise _lost(lost, len(jobs))
         done = Runs(path, runs, time.monotonic() - began)
         last = ending(done.result)
-    except _Stopped:
+    except _Stopped as stopped:
         last = f"Stopped; go on with {again}."
-        raise KeyboardInterrupt from None
+        raise stopped.error from None
     except KeyboardInterrupt:  # a second one, which does not wait
         last = f"Stopped at once; go on with {again} from what was saved."
         raise
@@ -115,7 +116,11 @@ def drive_all(
 
 
 class _Stopped(KeyboardInterrupt):
-    """Ctrl-C was obeyed: all that was under way is saved."""
+    """Ctrl-C or SIGTERM was obeyed: all that was under way is saved."""
+
+    def __init__(self, stop: Stop) -> None:
+        super().__init__()
+        self.error = stop.error()
 
 
 def _lost(lost: dict[int, NotFinite], of: int) -> NotFinite:
@@ -153,7 +158,7 @@ def _together(
         for one in kept:
             one.save()
         if stopped:
-            raise _Stopped
+            raise _Stopped(stopped)
         for one in kept:
             one.finish()
     return runs, {jobs[i].seed: error for i, error in lost.items()}
@@ -161,8 +166,8 @@ def _together(
 
 def _rounds(
     rings: vector.Rings, logs: Sequence[Log], callbacks: Sequence[Callback], display: Shown
-) -> tuple[dict[int, NotFinite], bool]:
-    """All rounds up to the limits -> those whose loss is no number, and whether Ctrl-C ended it."""
+) -> tuple[dict[int, NotFinite], Stop | None]:
+    """All rounds up to the limits -> those whose loss is no number, and what ended them before."""
     limits = logs[0].run.limits
     each = [log.run.ring for log in logs]
     going = [i for i, ring in enumerate(each) if not met(ring, limits)]
@@ -196,7 +201,7 @@ def _rounds(
                     logs[i].save()
                 last = time.monotonic()
             rings.meter.mark("driver", OUTPUT)
-        return lost, interrupted.is_set()
+        return lost, interrupted if interrupted.is_set() else None
 
 
 def _take(log: Log, reports: list[Report], callbacks: Sequence[Callback], display: Shown) -> bool:
@@ -235,9 +240,9 @@ def _apart(
 
     wrapped = [called(callback) for callback in callbacks]
 
-    def one(job: Job, stop: threading.Event) -> Run | None:
+    def one(job: Job, stop: Stop) -> Run | None:
         if stop.is_set():
-            raise _Stopped
+            raise _Stopped(stop)
         try:
             shown = OneSeed(display, job.seed, how)
             began, run = time.monotonic(), job.run()
@@ -247,7 +252,7 @@ def _apart(
             lost[job.seed] = error
             return None
         except KeyboardInterrupt:
-            raise _Stopped from None
+            raise _Stopped(stop) from None
         except BaseException:
             stop.set()  # the others save what they have
             raise

@@ -163,14 +163,25 @@ def train_for_ever(folder: Path) -> subprocess.Popen[str]:
     return driver
 
 
-def test_ctrl_c_saves_and_leaves_nobody(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("signum", "status", "last"),
+    [
+        # as of any script; the command line makes it 130
+        (signal.SIGINT, -signal.SIGINT, "KeyboardInterrupt"),
+        (signal.SIGTERM, 143, ""),
+    ],
+)
+def test_a_signal_to_all_saves_and_leaves_nobody(
+    signum: signal.Signals, status: int, last: str, tmp_path: Path
+) -> None:
     with train_for_ever(tmp_path) as driver:
         others = below(driver.pid)
         assert len(others) == 4  # three copies, and who starts them
-        os.killpg(driver.pid, signal.SIGINT)
+        os.killpg(driver.pid, signum)
         _, err = driver.communicate(timeout=60)
-    assert "KeyboardInterrupt" in err
-    assert driver.returncode == -signal.SIGINT  # as of any script; the command line makes it 130
+    assert err.rstrip().endswith(last)
+    assert ("Traceback" in err) == bool(last)
+    assert driver.returncode == status
     assert not any(map(runs, others))
     assert (tmp_path / "run" / "checkpoints" / "000001" / "state.safetensors").exists()
 

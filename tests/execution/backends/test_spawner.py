@@ -58,6 +58,18 @@ def sleep(fds, payload):
     time.sleep(1000)
 
 
+def start_others(fds, payload):
+    forked = os.fork()
+    if not forked:
+        time.sleep(1000)
+    started = subprocess.Popen(["sleep", "1000"])
+    os.kill(os.getpid(), signal.SIGTERM)
+    for pid in (forked, started.pid):
+        os.kill(pid, signal.SIGTERM)
+    codes = os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1]), started.wait(20)
+    Channel.from_fd(fds[0]).send(codes)
+
+
 def sum_on_jax(fds, payload):
     assert "jax" in sys.modules, "not preloaded"
     import jax.numpy as jnp
@@ -162,7 +174,7 @@ def test_exit_status_in_words(spawner):
     assert spawner.status(child.pid, 30) == "exited with 3"
 
 
-@pytest.mark.parametrize("kill", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
+@pytest.mark.parametrize("kill", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT])
 def test_a_killed_child_is_told_of(spawner, kill):
     child, channel = _start(spawner, "echo")
     with closing(channel):
@@ -174,17 +186,24 @@ def test_a_killed_child_is_told_of(spawner, kill):
     assert spawner.status(child.pid + 1) is None
 
 
-def test_ctrl_c_is_the_drivers_alone():
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_wish_to_stop_is_the_drivers_alone(signum):
     with closing(Spawner([__name__])) as spawner:
-        os.kill(spawner._server.pid, signal.SIGINT)  # before it has run a line
+        os.kill(spawner._server.pid, signum)  # before it has run a line
         child, channel = _start(spawner, "echo")
         with closing(channel):
             channel.receive(30)
-            os.kill(spawner._server.pid, signal.SIGINT)
-            os.kill(child.pid, signal.SIGINT)
+            os.kill(spawner._server.pid, signum)
+            os.kill(child.pid, signum)
             channel.send("still there")
             assert channel.receive(10) == "still there"
-        assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        assert signum not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_what_a_child_starts_can_be_ended(spawner):
+    _, channel = _start(spawner, "start_others")
+    with closing(channel):
+        assert channel.receive(30) == (-signal.SIGTERM, -signal.SIGTERM)
 
 
 def test_many_spawns_keep_no_files(spawner):

@@ -21,7 +21,7 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from rondel.errors import RondelError
 from rondel.execution.backends.channel import Channel, Gone, pair
@@ -73,8 +73,9 @@ class Spawner:
         fds = (requests.fileno(), life.fileno())
         path = [entry for entry in sys.path if isinstance(entry, str)]
         args = [os.getpid(), *fds, ",".join(preload), *path]
-        # Blocked until the server ignores it: Ctrl-C comes to every process of the terminal.
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        # Blocked until the server leaves them to the driver: they come to every process at once,
+        # Ctrl-C from the terminal, SIGTERM from Slurm.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
         try:
             self._server = subprocess.Popen(
                 [sys.executable, "-c", _SERVER, *map(str, args)],
@@ -194,6 +195,7 @@ def _say(code: int) -> str:
 def serve(driver: str, requests: str, life: str, preload: str) -> NoReturn:
     """The server: fork on request, tell who ended, until the driver is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _leave_to_the_driver(signal.SIGTERM)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.set_inheritable(int(life), False)  # programs that children start are not to hold it
     del sys.argv[1:]
@@ -258,6 +260,7 @@ def _run(
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        _leave_to_the_driver(signal.SIGTERM)
         for fd in foreign:
             os.close(fd)
         threading.Thread(target=_die_with_driver, args=(life,), daemon=True).start()
@@ -272,6 +275,18 @@ def _run(
         with suppress(BaseException):
             _flush()
         os._exit(code)
+
+
+def _leave_to_the_driver(signum: int) -> None:
+    """It ends this process no more, but still what this process forks or starts."""
+    me = os.getpid()
+
+    def ignore(*_: Any) -> None:
+        if os.getpid() != me:
+            signal.signal(signum, signal.SIG_DFL)
+            os.kill(os.getpid(), signum)
+
+    signal.signal(signum, ignore)
 
 
 def _flush() -> None:

@@ -174,10 +174,10 @@ def test_alphazero_is_the_same_under_its_home_plan():
 
 @pytest.mark.long
 def test_alphazero_learns_it():
-    with rondel.start("alphazero", "pgx:tic_tac_toe", steps=30_000, block=16) as run:
+    with rondel.start("alphazero", "pgx:tic_tac_toe", steps=100_000) as run:
         list(run)
-        played = rondel.evaluate(run, "pgx:tic_tac_toe?opponent=mcts", episodes=100).returns
-    assert np.mean(np.asarray(played) >= 0) >= 0.95  # a perfect player never loses
+        played = rondel.evaluate(run, "pgx:tic_tac_toe?opponent=mcts", episodes=200).returns
+    assert min(played) >= 0  # no game is lost
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ ROWS = [
         ("sb3_host", "sbx_host", "sf_host", "rllib_host"), goal=10, quick=True,
     ),
     Row(
-        "host, APPO", "the same by APPO, which acts while it learns (Sample Factory: too)",
+        "host, APPO", "the same by APPO, which acts while it learns, as Sample Factory's does",
         "steps/s",
         speed(
             f"appo gymnasium:CartPole-v1 --steps 200000 {HOST}"
@@ -151,7 +151,7 @@ ROWS = [
         ("sb3_pong", "rllib-atari_pong:ppo"), goal=1.4,
     ),
     Row(
-        "Pong 1ep", "IMPALA (peer: APPO), pixels, Nature CNN, 8 envs x 128, one pass", "steps/s",
+        "Pong 1ep", "IMPALA (SF: APPO), pixels, Nature CNN, 8 envs x 128, one pass", "steps/s",
         speed(f"impala envpool:Pong-v5 --steps 25000 {PONG} {SHARED}"),
         ("sf_pong", "rllib-atari_pong:impala"), goal=2,
     ),

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 import rondel
-from rondel.envs import EnvError, make
+from rondel.envs import EnvError, make, overdue
 from rondel.envs.guarded import guarded
+from rondel.run.stopping import interrupts
 
 
 class Hanging(gymnasium.Env[Any, Any]):
@@ -53,21 +54,44 @@ def test_an_evaluation_that_hangs_ends_with_a_sentence(
         monkeypatch.setattr(Hanging, "hangs", where)
         with pytest.raises(EnvError, match=rf"own:Hanging has taken 1 s in {where}\(.*played in"):
             run.evaluate(4)
-        looks_on = [t for t in threading.enumerate() if t.name == "rondel-trial"]
+        looks_on = [t for t in threading.enumerate() if t.name == "rondel-watchdog"]
         for thread in looks_on:
             thread.join(10)
         assert not any(thread.is_alive() for thread in looks_on)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_slow_ones_have_their_time() -> None:
+def test_what_others_do_in_between_is_not_its_time() -> None:
     world = guarded(make("gymnasium:CartPole-v1"), 0.3)
     env = world.make(1, 0)
     env.reset(np.array([1]))
-    for _ in range(3):
-        time.sleep(0.2)  # not the environment's
-        env.step(np.array([0]))
+    time.sleep(1.0)
+    env.step(np.array([0]))
     env.close()
+
+
+def test_one_that_came_back_too_late_for_an_interrupt_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where Ctrl-C is a run's, nothing is sent; and the process is not ended for what is over."""
+
+    class Slow:
+        def step(self, action: Any) -> Any:
+            time.sleep(0.5)
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(overdue, "_GRACE", 0.5)
+    monkeypatch.setattr(overdue.Watchdog, "_end_the_process", lambda _: ended.append(True))
+    ended: list[bool] = []
+    world = make("gymnasium:CartPole-v1")
+    env = guarded(world._replace(make=lambda *_: Slow()), 0.2).make(1, 0)
+    with interrupts():
+        env.step(np.array([0]))
+        time.sleep(1.5)
+    env.close()
+    assert not ended
 
 
 def test_ctrl_c_stays_what_it_is() -> None:
@@ -83,6 +107,14 @@ def test_ctrl_c_stays_what_it_is() -> None:
     with pytest.raises(KeyboardInterrupt):
         env.step(np.array([0]))
     env.close()
+
+
+def test_a_run_has_its_deadline_wherever_it_is_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = {"lanes": 2, "rollout": 8, "minibatches": 1, "hidden": (4,), "deadline": 1.0}
+    with rondel.start("ppo", Hanging, steps=16, **small) as run:
+        monkeypatch.setattr(Hanging, "hangs", "step")
+        with pytest.raises(EnvError, match="has taken 1 s"):
+            rondel.evaluate(run, episodes=2)
 
 
 def test_traceable_ones_are_left_as_they_are() -> None:

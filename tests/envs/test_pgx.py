@@ -18,10 +18,12 @@ from rondel.envs.pgx import ALONE, FOR_TWO
 from rondel.errors import RondelError
 from rondel.execution.ring import Ring
 from rondel.execution.task import Task
-from rondel.nets import encode, width
+from rondel.nets import encode, own_torso, width
+from rondel.nets.images import channels_first
 from rondel.ops import random
 from rondel.plan import parse
 from rondel.spaces import MASK, STATE
+from rondel.types import Network
 
 LANES = 16
 SMALL = {"rollout": 8, "simulations": 4, "considered": 4, "updates": 2, "batch": 16}
@@ -131,6 +133,27 @@ def test_no_network_sees_the_position_in_bytes():
     env = made("pgx:connect_four")
     obs = env.game.observe(env.game.start(2))
     assert width(env.spec.observation) == encode(env.spec.observation, obs).shape[-1] == 6 * 7 * 2
+    seen = []
+    own = Network(
+        lambda key: (), lambda params, obs: seen.append(set(obs)) or obs["board"][..., 0, 0]
+    )
+    torso, _ = own_torso(own, env.spec.observation)
+    torso.apply((), obs)
+    assert seen == [{"board", MASK}] * 2
+
+
+@pytest.mark.parametrize("name", [name for name in FOR_TWO if name != "animal_shogi"])  # 4 x 3
+def test_convolutions_see_its_planes_as_channels(name):
+    shape = made(f"pgx:{name}").spec.observation["board"].shape
+    assert not channels_first(shape)
+
+
+def test_a_run_that_was_stopped_goes_on(tmp_path):
+    fields = SMALL | {"lanes": 8, "block": 8, "tuned": False, "eval_episodes": 0}
+    rondel.train("alphazero", "pgx:tic_tac_toe", steps=150, out=tmp_path / "one", **fields)
+    one = rondel.resume(tmp_path / "one", steps=400)
+    two = rondel.train("alphazero", "pgx:tic_tac_toe", steps=400, out=tmp_path / "two", **fields)
+    jax.tree.map(np.testing.assert_array_equal, one.state, two.state)
 
 
 def test_a_search_finds_what_it_finds_in_our_own_connect_four():

@@ -153,9 +153,21 @@ def test_bytes_of_two_axes_are_an_image_of_one_channel():
 
 @pytest.mark.parametrize(
     ("shape", "first"),
-    [((4, 84, 84), True), ((84, 84, 4), False), ((210, 160, 3), False), ((10, 10, 10), False)],
+    [
+        ((4, 84, 84), True),
+        ((84, 84, 4), False),
+        ((210, 160, 3), False),
+        ((3, 210, 160), True),
+        ((1, 84, 84), True),
+        ((10, 10, 10), False),
+        ((6, 7, 2), False),
+        ((8, 8, 119), False),
+        ((20, 4, 3), False),
+        ((3, 35, 90), True),
+        ((9, 2, 1), False),
+    ],
 )
-def test_the_smaller_of_the_outer_axes_is_channels(shape, first):
+def test_what_is_square_is_the_image_else_the_smaller_axis_is_channels(shape, first):
     assert images.channels_first(shape) == first
 
 

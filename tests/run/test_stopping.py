@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rondel.run.stopping import Terminated, interrupts
+from rondel.run.stopping import Terminated, interrupts, terminable
 
 
 @pytest.fixture
@@ -21,21 +21,46 @@ def handlers() -> Iterator[None]:
         signal.signal(signum, handler)
 
 
-@pytest.mark.parametrize(
-    ("signum", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)]
-)
-def test_the_first_asks_and_the_second_does_not_wait(
-    signum: signal.Signals, error: type[BaseException], handlers: None
-) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+def test_a_second_ctrl_c_does_not_wait() -> None:
     with interrupts() as stop:
         assert not stop.is_set()
-        signal.raise_signal(signum)
+        signal.raise_signal(signal.SIGINT)
         assert stop.is_set()
-        assert type(stop.error()) is error
-        with pytest.raises(KeyboardInterrupt) as raised:
-            signal.raise_signal(signum)
-        assert raised.type is error
+        assert not stop.hurried
+        assert type(stop.error()) is KeyboardInterrupt
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        assert stop.hurried
+
+
+def test_sigterm_may_come_twice(handlers: None) -> None:
+    """`timeout` sends it to its child, and then to the whole group."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    with interrupts() as stop:
+        for _ in range(2):
+            signal.raise_signal(signal.SIGTERM)
+        assert stop.is_set()
+        assert not stop.hurried
+        assert isinstance(stop.error(), Terminated)
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_where_all_is_saved_sigterm_ends_at_once(handlers: None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    with pytest.raises(Terminated) as error, terminable():
+        signal.raise_signal(signal.SIGTERM)
+    assert error.value.code == 143
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_a_handler_that_came_later_can_be_taken_over(handlers: None) -> None:
+    """As Ray's, which it sets whenever it starts."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    with interrupts() as stop:
+        signal.signal(signal.SIGTERM, of_ray)
+        stop.listen()
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.is_set()
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
@@ -48,12 +73,19 @@ of_ray.__module__ = "ray._private.worker"
 
 @pytest.mark.parametrize(
     ("handler", "ours"),
-    [(signal.SIG_DFL, True), (signal.SIG_IGN, False), (print, False), (of_ray, True)],
+    [
+        (signal.SIG_DFL, True),
+        (signal.SIG_IGN, False),
+        (print, False),
+        ([].append, False),  # of no module
+        (of_ray, True),
+    ],
 )
 def test_a_handler_of_the_users_own_stays(handler: Any, ours: bool, handlers: None) -> None:
     signal.signal(signal.SIGTERM, handler)
     with interrupts() as stop:
-        assert (signal.getsignal(signal.SIGTERM) == stop.ask) is ours
+        now: Any = signal.getsignal(signal.SIGTERM)
+        assert (getattr(now, "__self__", None) is stop) is ours
     assert signal.getsignal(signal.SIGTERM) == handler
 
 

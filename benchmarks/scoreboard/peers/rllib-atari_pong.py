@@ -23,10 +23,11 @@ def make(_):
     return wrap_atari_for_new_api_stack(game, dim=84, framestack=4)
 
 
+# the last one sees the whole map of 7 x 7: it is the dense layer, which both heads share
+filters = [[32, 8, 4, "valid"], [64, 4, 2, "valid"], [64, 3, 1, "valid"], [512, 7, 1, "valid"]]
 nature = DefaultModelConfig(
-    conv_filters=[[32, 8, 4], [64, 4, 2], [64, 3, 1]], conv_activation="relu",
-    head_fcnet_hiddens=[512], vf_share_layers=True,
-)  # fmt: skip
+    conv_filters=filters, conv_activation="relu", head_fcnet_hiddens=[], vf_share_layers=True
+)
 register_env("pong", make)
 if sys.argv[1] == "ppo":
     config = PPOConfig().training(train_batch_size=1024, minibatch_size=256, num_epochs=4)

@@ -46,7 +46,6 @@ _REMEMBERED: dict[str, Any] = {
     "overlap": 8,
     "burn_in": 8,
 }
-# four actors share the lanes
 _CONNECT_FOUR: dict[str, Any] = {
     "lanes": 128,
     "block": 32,

@@ -100,12 +100,17 @@ def _never_with_success() -> Iterator[None]:
         os._exit = leave
 
 
+def shortened(what: str) -> str:
+    """It in one line, of which only the beginning is said if it is long."""
+    doing = " ".join(what.split())
+    return doing if len(doing) <= _LONGEST else f"{doing[:_LONGEST]}…"
+
+
 def trying(env: str, what: str) -> None:
     """An environment does this next, such as "step(3)"."""
     if _trial is None:
         return
-    doing = " ".join(what.split())
-    doing = doing if len(doing) <= _LONGEST else f"{doing[:_LONGEST]}…"
+    doing = shortened(what)
     with suppress(OSError):  # there is no shell here, or Ctrl-C has ended it
         _trial.words.say(
             f"rondel: This process ended while {env} was tried out, in {doing}. If nobody killed "

@@ -2,7 +2,8 @@
 
 An interrupt as of Ctrl-C ends what runs or waits in Python, and shows where that was. What native
 code does not come back from can only be ended with the process; if it holds Python's lock meanwhile
-no thread of ours runs, so then it is `faulthandler` that ends it.
+no thread of ours runs, so then it is `faulthandler` that ends it, with its own status of 1. It has
+one timer, and nobody can ask whether it is set: a program's own is replaced.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ class Watchdog:
         self._env, self._since = "", math.inf
         self._doing: object = ""
         self._told = ""  # what was said
+        self._call = 0  # how many there were
+        self._armed = False  # faulthandler's timer is set
         self._thread: threading.Thread | None = None
 
     @contextmanager
@@ -46,32 +49,37 @@ class Watchdog:
         """Within it an environment does this, which is only written out if it takes too long."""
         self._begin(env, doing)
         try:
-            yield
+            try:
+                yield
+            finally:
+                with self._lock:  # no interrupt is sent from here on
+                    self._since = math.inf
         except KeyboardInterrupt as interrupt:
             if (blamed := self.blamed(interrupt)) is interrupt:
                 raise
             raise blamed from interrupt
-        finally:
-            self._since = math.inf
+        self._told = ""  # it came back after all
 
     def note(self, env: str, doing: str) -> None:
         """An environment does this next, such as "step(3)", and might hold Python's lock."""
         self._begin(env, doing)
         if self._is_main:
+            self._armed = True
             with suppress(OSError, ValueError, RuntimeError):  # there is no stderr
                 faulthandler.dump_traceback_later(self._seconds + 2 * _GRACE, exit=True, file=2)
 
     def _begin(self, env: str, doing: object) -> None:
+        self._call += 1
         self._env, self._doing, self._since = env, doing, time.monotonic()
         if self._thread is None:
-            self._thread = threading.Thread(target=self._look, name="rondel-trial", daemon=True)
+            self._thread = threading.Thread(target=self._look, name="rondel-watchdog", daemon=True)
             self._thread.start()
 
     def end(self) -> None:
         """It is over; what took too long is raised here if it was interrupted just now."""
         with self._lock:
             self._over.set()
-        if self._thread is not None and self._is_main:
+        if self._armed:
             faulthandler.cancel_dump_traceback_later()
 
     def blamed(self, interrupt: KeyboardInterrupt) -> BaseException:
@@ -87,13 +95,18 @@ class Watchdog:
                     f"{self._env} has taken {self._seconds:g} s in {self._doing} {self._when}: it "
                     "hangs, or needs a longer --deadline."
                 )
+                call = self._call
                 if self._is_main and _hears_interrupts():
                     signal.pthread_kill(_main(), signal.SIGINT)
             if not self._is_main:
                 _log.warning("%s", self._told)
                 return
-            if not self._over.wait(_GRACE):
+            if not self._over.wait(_GRACE) and self._hangs_in(call):
                 self._end_the_process()
+
+    def _hangs_in(self, call: int) -> bool:
+        with self._lock:
+            return self._call == call and self._since < math.inf
 
     def _end_the_process(self) -> None:
         self._last()

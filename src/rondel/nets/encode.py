@@ -11,6 +11,8 @@ import numpy as np
 from rondel.spaces import MASK, STATE, Box, Discrete, Leaf, MultiDiscrete, Space
 from rondel.types import Array, Tree
 
+_UNSEEN = (MASK, STATE)
+
 
 def parts(space: Space, obs: Tree) -> list[tuple[Leaf, Any]]:
     """The leaves of a space with what `obs` has in their places; what is `unseen` is left out.
@@ -18,7 +20,7 @@ def parts(space: Space, obs: Tree) -> list[tuple[Leaf, Any]]:
     In the order in which `encode` puts them; dicts are read by name.
     """
     if isinstance(space, dict):
-        names = sorted(name for name in space if name not in (MASK, STATE))
+        names = sorted(name for name in space if name not in _UNSEEN)
         return [pair for name in names for pair in parts(space[name], obs[name])]
     if isinstance(space, tuple):
         return [pair for s, o in zip(space, obs, strict=True) for pair in parts(s, o)]
@@ -42,11 +44,11 @@ def mask_of(obs: Tree) -> Array | None:
 
 def unseen(obs: Tree) -> dict[str, Array]:
     """What it has besides that no network sees: a mask, a game's state."""
-    return {name: obs[name] for name in (MASK, STATE) if isinstance(obs, dict) and name in obs}
+    return {name: obs[name] for name in _UNSEEN if isinstance(obs, dict) and name in obs}
 
 
 def without_state(obs: Tree) -> Tree:
-    """All of it but a game's state."""
+    """All of an observation, or of a space, but a game's state."""
     if not isinstance(obs, dict):
         return obs
     return {name: part for name, part in obs.items() if name != STATE}

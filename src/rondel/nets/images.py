@@ -1,10 +1,12 @@
 """Networks that see images, from observations [..., *shape] to features [..., width].
 
-An image is a Box of three axes. Its channels are the smaller of the first and the last axis, the
-last if they are equal: (4, 84, 84) has four channels, and so has (10, 10, 4). Bytes of four axes
-are a stack of such images, whose channels follow one another; bytes of two axes are an image of one
-channel, unless they are too few for `nature`. Bytes become numbers from 0 to 1. Of an observation
-tree each image goes through convolutions of its own, and all else through `encode`.
+An image is a Box of three axes. Two neighbours of the same size are its rows and columns, and the
+other axis its channels; else these are the smaller of the first and the last axis, the last if they
+are equal: (4, 84, 84) has four channels, (10, 10, 4) too, and (8, 8, 119), a board of chess, 119.
+Bytes of four axes are a stack of such images, whose channels follow one another; bytes of two axes
+are an image of one channel, unless they are too few for `nature`. Bytes become numbers from 0 to 1.
+Of an observation tree each image goes through convolutions of its own, and all else through
+`encode`.
 """
 
 from __future__ import annotations
@@ -92,7 +94,10 @@ def fitting(space: Space) -> str | None:
 
 
 def channels_first(shape: _Shape) -> bool:
-    return shape[0] < shape[-1]
+    first, middle, last = shape
+    if (first == middle) != (middle == last):
+        return middle == last
+    return first < last
 
 
 def network(space: Space, trunk: Trunk) -> tuple[Network, int]:

@@ -11,12 +11,14 @@ import jax
 import jax.numpy as jnp
 
 from rondel.errors import RondelError
+from rondel.nets.encode import without_state
 from rondel.spaces import Space, zeros
 from rondel.types import Array, Network, Tree
 
 
 def own_torso(network: Network, space: Space) -> tuple[Network, int]:
     """The network for any number of leading axes, and how many features it gives."""
+    space = without_state(space)
     rows = 3  # unlike most sizes, so that a network which forgets the batch is found out
     try:
         key = jax.random.key(0, impl="threefry2x32")
@@ -35,6 +37,7 @@ def own_torso(network: Network, space: Space) -> tuple[Network, int]:
         )
 
     def apply(params: Tree, obs: Tree) -> Array:
+        obs = without_state(obs)
         one, seen = (jax.tree.leaves(tree)[0] for tree in (zeros(space), obs))
         lead = seen.shape[: seen.ndim - one.ndim]
         flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[len(lead) :]), obs)

@@ -25,7 +25,7 @@ from rondel.run.display import Display, Progress
 from rondel.run.record import Recorder, number, read
 from rondel.run.run import Run
 from rondel.run.setup import Setup
-from rondel.run.stopping import Stop, interrupts
+from rondel.run.stopping import Stop, interrupts, terminable
 
 Callback = Callable[[Run, Report], Any]
 CHECKPOINT_SECONDS = 60.0
@@ -195,17 +195,19 @@ def drive(
         ending = failed = f"The run failed; its folder is {run.path}."
         try:
             with book:
-                stopped = _rounds(book, callbacks, display, stop)
-                where = book.save()
+                with interrupts() if stop is None else nullcontext(stop) as asked:
+                    _rounds(book, callbacks, display, asked)
+                    where = book.save()
                 ending = f"Stopped; go on with {go_on(book.path, log)}."
-                if stopped:
-                    raise stopped.error()
-                book.finish()
-                ending = summary.ending(run, where)
-                if seen := book.seen:
-                    if stop is None:  # beside other seeds it would be timed with their work
-                        seen = _apart(seen, book.path, room, display.note)
-                    ending += f"\n{seen.table()}\n{diagnosis.diagnose(seen, book.path).text}"
+                if asked.is_set():
+                    raise asked.error()
+                with terminable() if stop is None else nullcontext():
+                    book.finish()
+                    ending = summary.ending(run, where)
+                    if seen := book.seen:
+                        if stop is None:  # beside other seeds it would be timed with their work
+                            seen = _apart(seen, book.path, room, display.note)
+                        ending += f"\n{seen.table()}\n{diagnosis.diagnose(seen, book.path).text}"
         except KeyboardInterrupt:
             if ending == failed:  # a second Ctrl-C, which does not wait
                 ending = f"Stopped at once, without saving; its folder is {run.path}."
@@ -236,27 +238,23 @@ def _apart(
         return seen
 
 
-def _rounds(
-    log: Log, callbacks: Sequence[Callback], display: Display, stop: Stop | None
-) -> Stop | None:
-    """All rounds up to the limits, shown and written down -> what ended them before, if it did."""
+def _rounds(log: Log, callbacks: Sequence[Callback], display: Display, stop: Stop) -> None:
+    """All rounds up to the limits or the wish to stop, shown and written down."""
     last, run = time.monotonic(), log.run
     meter, compiling = run.ring.meter, Compiling(run, display.note)
-    with interrupts() if stop is None else nullcontext(stop) as interrupted:
-        compiling.before()
-        for report in run.rounds(at_a_time=1 if callbacks else None):
-            compiling.after()
-            display.update(log.take(report))
+    compiling.before()
+    for report in run.rounds(at_a_time=1 if callbacks else None):
+        compiling.after()
+        display.update(log.take(report))
+        meter.mark("driver", OUTPUT)
+        answers = [callback(run, report) for callback in callbacks]
+        if report.round + 1 < run.ring.round:
+            continue  # saved now, the run would go on behind rows that are not written yet
+        if any(answers) or stop.is_set():
+            break
+        if time.monotonic() - last > CHECKPOINT_SECONDS:
+            meter.mark("driver", CALLBACK)
+            log.save()
             meter.mark("driver", OUTPUT)
-            answers = [callback(run, report) for callback in callbacks]
-            if report.round + 1 < run.ring.round:
-                continue  # saved now, the run would go on behind rows that are not written yet
-            if any(answers) or interrupted.is_set():
-                break
-            if time.monotonic() - last > CHECKPOINT_SECONDS:
-                meter.mark("driver", CALLBACK)
-                log.save()
-                meter.mark("driver", OUTPUT)
-                last = time.monotonic()
-            compiling.before()
-        return interrupted if interrupted.is_set() else None
+            last = time.monotonic()
+        compiling.before()

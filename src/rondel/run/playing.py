@@ -10,7 +10,7 @@ from typing import Any
 
 from rondel import spaces
 from rondel.envs import make
-from rondel.envs.guarded import guarded
+from rondel.envs.guarded import DEADLINE, guarded
 from rondel.errors import RondelError
 from rondel.run import checkpoint, demonstrations, folder, machine, saved
 from rondel.run.evaluation import Evaluation, run_episodes
@@ -53,7 +53,8 @@ def opened(
 ) -> Iterator[tuple[Policy, Env | HostWorld]]:
     """The policy of a run, or of what a folder holds, and the environment to play it in."""
     if isinstance(what, Run | Policy):
-        yield _policy(what), guarded(_world(what, env))
+        deadline = what.setup.options.deadline if isinstance(what, Run) else DEADLINE
+        yield _policy(what), guarded(_world(what, env), deadline)
         return
     own = not folder.can_be_made(saved.read(checkpoint.find(Path(what))).env)
     bring = env if own else None  # a run of ours can be tried in any environment

@@ -24,7 +24,7 @@ from rondel.run.display import Display
 from rondel.run.driving import Callback, Log, drive, go_on
 from rondel.run.run import Run
 from rondel.run.setup import Setup
-from rondel.run.stopping import Stop, interrupts
+from rondel.run.stopping import Stop, interrupts, terminable
 from rondel.run.telling import OneSeed, Shown, ending, result
 
 
@@ -153,55 +153,60 @@ def _together(
             stack.enter_context(Log(run, began, log, partial(display.note, job.seed), job.found))
             for run, job in zip(runs, jobs, strict=True)
         ]
-        lost, stopped = _rounds(rings, logs, callbacks, display)
-        kept = [one for i, one in enumerate(logs) if i not in lost]
-        for one in kept:
-            one.save()
-        if stopped:
-            raise _Stopped(stopped)
-        for one in kept:
-            one.finish()
+        with interrupts() as stop:
+            lost = _rounds(rings, logs, callbacks, display, stop)
+            kept = [one for i, one in enumerate(logs) if i not in lost]
+            for one in kept:
+                one.save()
+        if stop.is_set():
+            raise _Stopped(stop)
+        with terminable():
+            for one in kept:
+                one.finish()
     return runs, {jobs[i].seed: error for i, error in lost.items()}
 
 
 def _rounds(
-    rings: vector.Rings, logs: Sequence[Log], callbacks: Sequence[Callback], display: Shown
-) -> tuple[dict[int, NotFinite], Stop | None]:
-    """All rounds up to the limits -> those whose loss is no number, and what ended them before."""
+    rings: vector.Rings,
+    logs: Sequence[Log],
+    callbacks: Sequence[Callback],
+    display: Shown,
+    stop: Stop,
+) -> dict[int, NotFinite]:
+    """All rounds up to the limits or the wish to stop -> those whose loss is no number."""
     limits = logs[0].run.limits
     each = [log.run.ring for log in logs]
     going = [i for i, ring in enumerate(each) if not met(ring, limits)]
     lost: dict[int, NotFinite] = {}
     n, last = 1, time.monotonic()
-    with interrupts() as interrupted:
-        compiling = driving.Compiling(logs[0].run, display.say)
-        compiling.before()
-        while going and not interrupted.is_set():
-            started = time.monotonic()
-            told = rings.advance(each, going, limits, n)
-            for i in going:
-                each[i].settle()
-            compiling.after()
-            rings.meter.mark("driver", PYTHON)
-            most = rings.vector.capacity
-            n = 1 if callbacks else next_pace(n, time.monotonic() - started, most)
-            for i in list(going):
-                try:
-                    over = _take(logs[i], told[i], callbacks, display)
-                except NotFinite as error:
-                    lost[i], over = error, True
-                    logs[i].give_up(error)
-                if over or met(each[i], limits):
-                    going.remove(i)
-                    rings.end(i)
-                    if i not in lost:
-                        logs[i].save()
-            if time.monotonic() - last > driving.CHECKPOINT_SECONDS:
-                for i in going:
+    compiling = driving.Compiling(logs[0].run, display.say)
+    compiling.before()
+    while going and not stop.is_set():
+        started = time.monotonic()
+        told = rings.advance(each, going, limits, n)
+        for i in going:
+            each[i].settle()
+        compiling.after()
+        rings.meter.mark("driver", PYTHON)
+        most = rings.vector.capacity
+        n = 1 if callbacks else next_pace(n, time.monotonic() - started, most)
+        for i in list(going):
+            try:
+                over = _take(logs[i], told[i], callbacks, display)
+            except NotFinite as error:
+                lost[i], over = error, True
+                logs[i].give_up(error)
+            if over or met(each[i], limits):
+                going.remove(i)
+                rings.end(i)
+                if i not in lost:
                     logs[i].save()
-                last = time.monotonic()
-            rings.meter.mark("driver", OUTPUT)
-        return lost, interrupted if interrupted.is_set() else None
+        if time.monotonic() - last > driving.CHECKPOINT_SECONDS:
+            for i in going:
+                logs[i].save()
+            last = time.monotonic()
+        rings.meter.mark("driver", OUTPUT)
+    return lost
 
 
 def _take(log: Log, reports: list[Report], callbacks: Sequence[Callback], display: Shown) -> bool:
@@ -246,12 +251,15 @@ def _apart(
         try:
             shown = OneSeed(display, job.seed, how)
             began, run = time.monotonic(), job.run()
+            stop.listen()  # Ray has its own handler of SIGTERM from its start on
             run.at_a_time = width
             return drive(run, room, wrapped, shown, began, log, job.found, stop)
         except NotFinite as error:
             lost[job.seed] = error
             return None
         except KeyboardInterrupt:
+            if stop.hurried:
+                raise
             raise _Stopped(stop) from None
         except BaseException:
             stop.set()  # the others save what they have

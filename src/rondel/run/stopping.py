@@ -12,7 +12,7 @@ from typing import Any
 class Terminated(KeyboardInterrupt, SystemExit):
     """SIGTERM ended it, as `kill`, Slurm and Kubernetes send it: a Ctrl-C with a status of its own.
 
-    Where nobody catches it, it ends the process without a traceback, as it would have ended then.
+    Where nobody catches it, the process ends with that status and without a traceback.
     """
 
     def __init__(self) -> None:
@@ -20,41 +20,78 @@ class Terminated(KeyboardInterrupt, SystemExit):
         self.code = 128 + signal.SIGTERM
 
 
-class Stop(threading.Event):
-    """Set when a run is to stop after its round."""
+class Stop:
+    """Whether a run is to stop after its round; no Event, whose lock a handler may not wait for."""
 
     def __init__(self) -> None:
-        super().__init__()
+        self._asked = False
         self._by: type[KeyboardInterrupt] = KeyboardInterrupt
+        self.hurried = False  # somebody did not wait for the round's end
 
-    def ask(self, signum: int, *_: Any) -> None:
-        """A signal's handler; a second one does not wait for the round's end."""
-        self._by = Terminated if signum == signal.SIGTERM else KeyboardInterrupt
-        if self.is_set():
-            raise self._by
-        self.set()
+    def is_set(self) -> bool:
+        return self._asked
+
+    def set(self) -> None:
+        self._asked = True
 
     def error(self) -> KeyboardInterrupt:
         """What to raise when all is saved."""
         return self._by()
 
+    def listen(self) -> None:
+        """Obey Ctrl-C and SIGTERM, where they are for this thread to obey."""
+        if threading.current_thread() is threading.main_thread():
+            for signum in filter(_is_ours, (signal.SIGINT, signal.SIGTERM)):
+                signal.signal(signum, self._ask)
+
+    def _ask(self, signum: int, *_: Any) -> None:
+        """A second Ctrl-C does not wait; SIGTERM may come twice at once (as of `timeout`)."""
+        if signum == signal.SIGTERM:
+            self._by = Terminated
+        elif self._asked:
+            self.hurried = True
+            raise KeyboardInterrupt
+        self._asked = True
+
 
 @contextmanager
 def interrupts() -> Iterator[Stop]:
-    """Within it Ctrl-C and SIGTERM ask for a stop, where they are for this thread to obey."""
+    """Within it Ctrl-C and SIGTERM ask for a stop."""
     stop = Stop()
-    with ExitStack() as before:
-        if threading.current_thread() is threading.main_thread():
-            for signum in (signal.SIGINT, signal.SIGTERM):
-                if _is_ours(signum):
-                    before.callback(signal.signal, signum, signal.signal(signum, stop.ask))
+    with _restored(signal.SIGINT, signal.SIGTERM):
+        stop.listen()
         yield stop
 
 
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Within it SIGTERM ends what runs at once, as Ctrl-C does: all is saved already."""
+
+    def end(*_: Any) -> None:
+        raise Terminated
+
+    with _restored(signal.SIGTERM):
+        if threading.current_thread() is threading.main_thread() and _is_ours(signal.SIGTERM):
+            signal.signal(signal.SIGTERM, end)
+        yield
+
+
+@contextmanager
+def _restored(*signums: int) -> Iterator[None]:
+    """The handlers of before, afterwards."""
+    with ExitStack() as after:
+        if threading.current_thread() is threading.main_thread():
+            for signum in signums:
+                if (handler := signal.getsignal(signum)) is not None:  # it can't be put back
+                    after.callback(signal.signal, signum, handler)
+        yield
+
+
 def _is_ours(signum: int) -> bool:
-    """Not where it is ignored, as in a process of another run, or the user's SIGTERM handler is."""
+    """Whether to obey it: not where it is ignored, nor a SIGTERM that the user handles."""
     handler: Any = signal.getsignal(signum)
     if signum == signal.SIGINT:
-        return handler != signal.SIG_IGN
-    of_ray = getattr(handler, "__module__", "").partition(".")[0] == "ray"  # it ends the process
-    return handler == signal.SIG_DFL or of_ray
+        return handler not in (signal.SIG_IGN, None)
+    whose = (getattr(handler, "__module__", None) or "").partition(".")[0]
+    # Ray sets one whenever it starts, which ends the process; a run within a run has its own
+    return handler == signal.SIG_DFL or whose in ("ray", "rondel")

@@ -52,6 +52,8 @@ class Lanes:
                 at[0] = lane
                 obs, info = env.reset(seed=self._seeds[lane])
                 write(stacked, lane, (obs, info) if masked else obs)
+        except KeyboardInterrupt:  # one kind is a SystemExit too
+            raise
         except (Exception, SystemExit) as error:  # the end of the run is not its to decide
             raise self._explain(error, lane, None) from error
         never = [False] * b
@@ -82,6 +84,8 @@ class Lanes:
                     if ended or cut:
                         terminated[lane], truncated[lane], over[lane] = ended, cut, True
                 write(stacked, lane, (obs, info) if masked else obs)
+        except KeyboardInterrupt:  # one kind is a SystemExit too
+            raise
         except (Exception, SystemExit) as error:  # the end of the run is not its to decide
             raise self._explain(error, lane, None if first[lane] else actions[lane]) from error
         self._over = over

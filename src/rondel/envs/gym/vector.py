@@ -37,6 +37,8 @@ class VectorLanes:
         """Start an episode in every lane, with seeds[i] in lane i; later ones go on from there."""
         try:
             obs, _ = self._env.reset(seed=[int(seed) for seed in seeds])
+        except KeyboardInterrupt:  # one kind is a SystemExit too
+            raise
         except (Exception, SystemExit) as error:  # the end of the run is not its to decide
             raise self._explain(error, "reset()") from error
         self._over = np.zeros(self._b, bool)
@@ -47,6 +49,8 @@ class VectorLanes:
         """One step in every lane; a lane whose episode is over ignores its action and resets."""
         try:
             obs, reward, terminated, truncated, _ = self._env.step(self._translate(action))
+        except KeyboardInterrupt:  # one kind is a SystemExit too
+            raise
         except (Exception, SystemExit) as error:  # the end of the run is not its to decide
             raise self._explain(error, "step()") from error
         first = self._over

@@ -195,7 +195,7 @@ def _say(code: int) -> str:
 def serve(driver: str, requests: str, life: str, preload: str) -> NoReturn:
     """The server: fork on request, tell who ended, until the driver is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _leave_to_the_driver(signal.SIGTERM)
+    signal.signal(signal.SIGTERM, _ignore)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.set_inheritable(int(life), False)  # programs that children start are not to hold it
     del sys.argv[1:]
@@ -260,7 +260,7 @@ def _run(
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        _leave_to_the_driver(signal.SIGTERM)
+        _forks_can_be_ended()
         for fd in foreign:
             os.close(fd)
         threading.Thread(target=_die_with_driver, args=(life,), daemon=True).start()
@@ -277,16 +277,25 @@ def _run(
         os._exit(code)
 
 
-def _leave_to_the_driver(signum: int) -> None:
-    """It ends this process no more, but still what this process forks or starts."""
-    me = os.getpid()
+def _ignore(*_: Any) -> None:
+    """A handler and not SIG_IGN, which programs that are started would inherit."""
 
-    def ignore(*_: Any) -> None:
-        if os.getpid() != me:
-            signal.signal(signum, signal.SIG_DFL)
-            os.kill(os.getpid(), signum)
 
-    signal.signal(signum, ignore)
+def _forks_can_be_ended() -> None:
+    """What an environment forks ends by SIGTERM, also by one that comes at once."""
+
+    def unblock() -> None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+    def in_child() -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        unblock()
+
+    os.register_at_fork(
+        before=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}),
+        after_in_parent=unblock,
+        after_in_child=in_child,
+    )
 
 
 def _flush() -> None:

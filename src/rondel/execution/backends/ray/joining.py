@@ -15,10 +15,27 @@ from rondel.errors import RondelError
 from rondel.execution.backends.cluster import refuse_if_nobody_listens
 
 
+_starts = False
+
+
+def _leave_the_group() -> None:
+    """Ray's processes end with the driver; a SIGTERM to all of its group is for the driver alone."""
+    if _starts:
+        os.setpgid(0, 0)
+
+
+os.register_at_fork(after_in_child=_leave_the_group)
+
+
 def start_here(**options: Any) -> None:
     """Start a cluster on this machine, quietly."""
+    global _starts
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    join("local", include_dashboard=False, **options)
+    _starts = True
+    try:
+        join("local", include_dashboard=False, **options)
+    finally:
+        _starts = False
 
 
 def join(address: str, **options: Any) -> None:

@@ -247,6 +247,25 @@ def test_what_takes_as_much_is_named_too() -> None:
     assert "policy bounds this run: it takes 41% of the time; gradient takes about as mu" in inside
 
 
+def test_nothing_that_takes_more_is_named_beside_what_bounds() -> None:
+    """A program may take most, and none of its stages as much as one that is outside of it."""
+    # of the learner's 0.6 the gradient is 0.31 and memory 0.25, less than the environment's 0.36
+    learner = piece("learner", learner_xla=0.6, memory_data=0.4)
+    actor = piece("actor", env_simulator=0.36, policy_weights=0.64)
+    apart = {"env": 0.1, "memory": 0.25, "gradient": 0.31, "update": 0.04}
+    verdict = diagnose(made_up(actor, learner, apart=apart))
+    assert (verdict.bound, verdict.piece) == ("env", "actor")
+    assert verdict.part == pytest.approx(0.36)
+    assert "it takes 36% of each round, in which actor waits for others 64%. " in verdict.text
+    # 0.6 * 0.41 / 0.7 of the time is close; with more of it the gradient bounds
+    close = diagnose(made_up(actor, learner, apart=apart | {"gradient": 0.41})).text
+    assert "env bounds this run: it takes 36% of each" in close
+    assert "gradient takes about as much (35%)" in close
+    above = diagnose(made_up(actor, learner, apart=apart | {"gradient": 0.6}))
+    assert (above.bound, above.piece) == ("gradient", "learner")
+    assert "env takes" not in above.text
+
+
 @pytest.mark.parametrize(
     ("part", "says"), [(0.25, "All else together takes longer"), (0.6, "costs more than what is")]
 )

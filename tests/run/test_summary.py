@@ -80,6 +80,7 @@ def test_a_speed_that_is_not_known_is_left_out(capsys: pytest.CaptureFixture[str
     """A run of one call was compiled in it, and there is no other to measure."""
     setup = SimpleNamespace(name="ppo", env_id="jax:x", task=SimpleNamespace(seed=0))
     run: Any = SimpleNamespace(steps=128, episodes=0, return_mean=None, path="there", setup=setup)
+    run.ring = SimpleNamespace(base=None)
     clock = Clock(run, began=0.0)
     clock.tick()
     result = clock.result(None)
@@ -91,7 +92,7 @@ def test_a_speed_that_is_not_known_is_left_out(capsys: pytest.CaptureFixture[str
 
 def test_rounds_of_one_call_end_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are heard of at once; in a picture against seconds that would be a stair."""
-    run: Any = SimpleNamespace(steps=0)
+    run: Any = SimpleNamespace(steps=0, ring=SimpleNamespace(base=None))
     now = SimpleNamespace(monotonic=lambda: now.seconds)
     monkeypatch.setattr(clock, "time", now)
     told, rows = Clock(run, began=100.0), []
@@ -103,6 +104,32 @@ def test_rounds_of_one_call_end_one_after_the_other(monkeypatch: pytest.MonkeyPa
             told.tick()
             rows.append(told.row(report))
     assert [row["seconds"] for row in rows] == [5.0, 5.5, 6.0, 6.5, 7.0]
+
+
+def test_speed_and_time_left_begin_when_all_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = SimpleNamespace(name="dqn", env_id="jax:x")
+    limits = SimpleNamespace(steps=1_000, until_return=float("inf"))
+    ring = SimpleNamespace(base=None)
+    run: Any = SimpleNamespace(steps=0, ring=ring, setup=setup, limits=limits)
+    now = SimpleNamespace(monotonic=lambda: now.seconds)
+    monkeypatch.setattr(clock, "time", now)
+    told, seen = Clock(run, began=100.0), []
+    told._window = SimpleNamespace(look=lambda: None)  # type: ignore[assignment]
+    # a warm-up of 10 steps a second, 20 s to compile what learns, then 5 steps a second
+    for now.seconds, run.steps, ring.base in (
+        (105.0, 10, None),
+        (106.0, 20, None),
+        (126.0, 30, "all has run"),
+        (128.0, 40, "all has run"),
+        (130.0, 50, "all has run"),
+    ):
+        told.tick()
+        report: Any = SimpleNamespace(round=0, steps=run.steps, episodes=0, metrics={})
+        report.return_mean = report.length_mean = None
+        shown = told.progress(report)
+        seen.append((shown.steps_per_second, shown.left))
+    # (1,000 - 40) / 5 and (1,000 - 50) / 5
+    assert seen == [(0.0, None), (10.0, None), (0.0, None), (5.0, 192.0), (5.0, 190.0)]
 
 
 @pytest.mark.parametrize(("rounds", "learns"), [(9, True), (10, False)])

@@ -170,6 +170,7 @@ SLEEPING = piece("all", computed=0.1, env_simulator=0.9, policy_xla=0.1)
 POOL = {"env": "envpool-xla:Pong-v5", "lanes": 8}
 STEPPING = {"env": 0.9, "gradient": 0.1}
 COPIES = piece("actor", 2, env_simulator=0.9, actor_weights=0.1)
+INLINE = {"devices": "--on inline", "whole": "--plan all"}
 
 
 @pytest.mark.parametrize(
@@ -223,6 +224,17 @@ COPIES = piece("actor", 2, env_simulator=0.9, actor_weights=0.1)
         # it is on threads already
         (made_up(FEW, LEARNER, on="threads"), "longer rounds", "--on threads"),
         (made_up(moving(MANY, 10**9), LEARNER), "smaller observations", "longer rounds"),
+        # copies that could be one program: on this machine nothing else is as quick
+        (
+            made_up(moving(MANY, 10**9), LEARNER, remedies=INLINE),
+            "--on inline (one program of all copies, on as many cores) or fewer cuts (--plan all)",
+            "observations",
+        ),
+        (
+            made_up(MANY, LEARNER, remedies=INLINE, traced=True),
+            "nobody waits; --on inline makes one program of the copies, on as many cores.",
+            "would help",
+        ),
         (
             made_up(SLOW_COPY, LEARNER, remedies={"free": "--free --lag 1"}),
             "--free --lag 1 lets the others go on",

@@ -83,7 +83,7 @@ SLOW_COPY = uneven(
             ),
             "restarts",
             0.4,
-            "Copies were started again 10 times; why was said",
+            "Copies were started again 10 times in all; why was said",
         ),
         # in a free run the others go on meanwhile
         (

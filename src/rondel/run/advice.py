@@ -114,8 +114,8 @@ def _against(profile: Profile, bound: Bound) -> Iterator[str]:
         yield from _uneven(profile, bound)
     elif name == RESTARTS:
         yield (
-            f"Copies were started again {counted(profile.restarts, 'time')}; why was said when it "
-            "happened. What ends them is what to mend."
+            f"Copies were started again {counted(profile.restarts, 'time')} in all; why was said "
+            "when it happened. What ends them is what to mend."
         )
         return
     elif name == TRANSPORT:

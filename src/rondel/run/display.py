@@ -142,7 +142,8 @@ class Lines:
             self._show(progress)
 
     def note(self, message: str) -> None:
-        self._print(message)
+        for i, line in enumerate(_wrapped(message, 78)):
+            self._print(f"{'  ' if i else ''}{line}")
 
     def stop(self, message: str) -> None:
         for progress in list(self._waiting.values()):

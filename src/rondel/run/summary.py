@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rondel.run.handovers import Handover
     from rondel.run.run import Run
 
-_COLUMNS = 100
+_COLUMNS = 80
 _KEPT = "\N{NO-BREAK SPACE}"  # where no line ends
 _FEW = 8  # arrays of a tree, or copies, that are listed one by one
 
@@ -111,7 +111,7 @@ def ending(run: Run, checkpoint: Path) -> str:
     shown = f", mean return of greedy episodes {scored:.1f}" if scored is not None else ""
     again = run.ring.backend.restarts()
     died = (
-        f" Copies that died or hung were started again {counted(again.times, 'time')}, which took "
+        f"\nCopies that died or hung were started again {counted(again.times, 'time')}, which took "
         f"{again.seconds:.1f} s of it."
         if again.times
         else ""
@@ -120,10 +120,10 @@ def ending(run: Run, checkpoint: Path) -> str:
 
 
 def explained(facts: Explanation) -> str:
-    """What would run, for a person: at most 100 columns, no colours."""
+    """What would run, for a person: at most 80 columns, no colours."""
     waits, lanes = _waits(facts.warmup_rounds), counted(facts.lanes, "lane")
     lines = [
-        f"{facts.algorithm} on {facts.env}, {lanes} in blocks of {facts.block}",
+        *_wrapped(f"{facts.algorithm} on {facts.env}, {lanes} in blocks of {facts.block}", 0),
         "",
         *_labelled("plan", facts.plan),
         *_labelled("on", _place(facts)),
@@ -224,17 +224,17 @@ def _listed(parts: Sequence[str]) -> str:
 def _handed_over(handovers: Sequence[Handover]) -> list[str]:
     if not handovers:
         return ["Nothing is handed over: all of it is in one place."]
-    lines = [f"{'handed over in a round':44}{'a message':>14}{'messages':>12}{'in all':>14}"]
+    lines = [f"{'handed over in a round':44}{'a message':>12}{'messages':>10}{'in all':>12}"]
     for one in handovers:
         way = f"  {one.maker} -> {one.taker}"
         lines.append(
-            f"{way:24}{one.what:20}{size(one.message_bytes):>14}{one.messages:>12,}"
-            f"{size(one.round_bytes):>14}"
+            f"{way:24}{one.what:20}{size(one.message_bytes):>12}{one.messages:>10,}"
+            f"{size(one.round_bytes):>12}"
         )
         lines += _wrapped(_arrays(one), 6)
     total = sum(one.round_bytes for one in handovers)
     messages = sum(one.messages for one in handovers)
-    lines.append(f"{'  all of it':58}{messages:>12,}{size(total):>14}")
+    lines.append(f"{'  all of it':56}{messages:>10,}{size(total):>12}")
     return lines
 
 
@@ -259,7 +259,12 @@ def _labelled(label: str, text: str, indent: int = 0) -> list[str]:
 def _wrapped(text: str, indent: int) -> list[str]:
     blank = " " * indent
     lines = textwrap.wrap(
-        text, _COLUMNS, initial_indent=blank, subsequent_indent=blank, break_on_hyphens=False
+        text.replace(" - ", f"{_KEPT}-{_KEPT}"),
+        _COLUMNS,
+        initial_indent=blank,
+        subsequent_indent=blank,
+        break_on_hyphens=False,
+        break_long_words=False,
     )
     return [line.replace(_KEPT, " ") for line in lines]
 

@@ -306,7 +306,7 @@ def test_the_page_on_profiling_shows_what_is_printed_now() -> None:
     lines = table.splitlines()
     assert lines[0] == made_up(FUSED).table().splitlines()[0]
     assert [line for line in lines[1:] if not line.startswith("  ")] == [
-        *("actor x 2", "learner", "driver")[: 3 if "\ndriver" in table else 2]
+        *("actor, 2 copies", "learner", "driver")[: 3 if "\ndriver" in table else 2]
     ]
     assert all(len(line) <= 80 for line in shown.splitlines())
     words = " ".join(text.split())

@@ -297,6 +297,14 @@ def test_copies_on_devices_of_this_process_are_one_program(monkeypatch: pytest.M
         "all copies: one program on 2 devices, which runs many rounds in a call",
     )
     assert ways(facts) == ["policy summary update x2", "gradient contribution update x6"]
+    assert "on        inline: in this process, on 2 devices\n" in str(facts)
+    assert facts.numbers.startswith(
+        "deterministic and the same on every backend where XLA has 2 threads (NPROC=2), but not "
+        "those of `all`: memory draws from 2 shards"
+    )
+    elsewhere = dqn("all*2", on="processes")
+    assert (facts.devices, elsewhere.devices) == (2, 1)
+    assert elsewhere.numbers.startswith("deterministic and the same on every backend, but")
 
 
 def test_gradients_on_devices_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,6 +317,8 @@ def test_gradients_on_devices_of_this_process(monkeypatch: pytest.MonkeyPatch) -
     )
     assert [memory, gradient, update] == [f"memory{rest}", f"gradient{rest}", f"update{rest}"]
     assert ways(facts) == ["gradient contribution update x6", "gradient feedback memory x6"]
+    assert "inline: in this process, on 2 devices\n" in str(facts)
+    assert "where XLA has 2 threads (NPROC=2), but" in facts.numbers
 
 
 def test_what_is_asked_of_the_machine() -> None:

@@ -139,3 +139,12 @@ def test_a_warm_up_that_outlasts_the_run_is_pointed_out(rounds: int, learns: boo
     said = dict(summary.rows(run, COST, 0))["round"]
     assert said.endswith("of warm-up") == learns
     assert ("nothing will be learned" in said) != learns
+
+
+def test_one_program_on_several_devices_is_said_to_be() -> None:
+    run = fake_run("inline")
+    run.ring.fused, run.ring.plan, run.ring.copies = True, parse("all*2"), [[None]]
+    cost = Cost((PieceCost("all", 2, {}),), 1, 0)
+    assert dict(summary.rows(run, cost, 0))["plan"] == "all*2: one fused XLA program on 2 devices"
+    run.ring.plan = parse("all")
+    assert dict(summary.rows(run, cost, 0))["plan"] == "all: one fused XLA program"

@@ -61,7 +61,7 @@ class Piece(NamedTuple):
 
     @property
     def title(self) -> str:
-        return self.name if self.copies == 1 else f"{self.name} x {self.copies}"
+        return self.name if self.copies == 1 else f"{self.name}, {self.copies} copies"
 
     @property
     def busy(self) -> float:
@@ -135,7 +135,7 @@ class Profile:
 
     def table(self) -> str:
         """Shares by piece, stage and kind, and how they differ among copies: 80 columns at most."""
-        head = f"{'piece, stage':14}{'what':19}{'share':>6}{'of copies':>15}{'times':>12}"
+        head = f"{'piece, stage':14}{'what':19}{'share':>6}{'least, most':>15}{'times':>12}"
         lines = [f"{head}{'bytes':>12}"]
         for piece in (*self.pieces, *([self.driver] if self.driver else [])):
             rows = [share for share in piece.shares if share.part >= _LITTLE]

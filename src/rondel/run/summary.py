@@ -30,7 +30,8 @@ def rows(run: Run, cost: Cost, room: int) -> list[tuple[str, str]]:
     world = setup.env_id.partition(":")[0]
     how = f"on {setup.options.on}{lag_rule(ring.plan)}"
     if ring.fused:
-        how = "one fused XLA program"
+        copies = ring.plan.pieces[0].copies
+        how = "one fused XLA program" + (f" on {copies} devices" if copies > 1 else "")
     elif ring.spreads:
         how = f"in this process, gradients on {ring.plan.copies('gradient')} of its devices"
     elif not ring.plan.cut:
@@ -148,6 +149,8 @@ def _place(facts: Explanation) -> str:
     many = f"each of {facts.copies} copies" if facts.copies > 1 else "its one copy"
     if any(fragment.least < fragment.copies for fragment in facts.fragments):
         many = f"each of up to {facts.copies} copies"
+    if facts.devices > 1:
+        return f"inline: in this process, on {facts.devices} devices"
     if facts.on == "inline":
         return "inline: all in this thread"
     if facts.on == "threads":

@@ -62,6 +62,8 @@ def test_before_a_run_it_is_said_what_runs_where_and_what_it_costs() -> None:
             "learner 1.0 GiB",
         ),
         ("until", "5,000 steps, seed 0"),
+        # 16 lanes of 32 steps are a tenth of them
+        ("note", "a round takes up to 512 steps, and is not cut: the run may go so far past 5,000"),
         ("note", "careful"),
         ("folder", "runs/a"),
     ]
@@ -148,3 +150,11 @@ def test_one_program_on_several_devices_is_said_to_be() -> None:
     assert dict(summary.rows(run, cost, 0))["plan"] == "all*2: one fused XLA program on 2 devices"
     run.ring.plan = parse("all")
     assert dict(summary.rows(run, cost, 0))["plan"] == "all: one fused XLA program"
+
+
+@pytest.mark.parametrize(("steps", "said"), [(10_239, True), (10_240, False)])
+def test_rounds_that_are_much_of_a_run_are_pointed_out(steps: int, said: bool) -> None:
+    run = fake_run("processes")  # a round is 512 steps, a twentieth of 10,240
+    run.limits.steps = steps
+    notes = [text for label, text in summary.rows(run, COST, 0) if label == "note"]
+    assert ("a round takes up to 512 steps" in notes[0]) == said

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = 80
 _KEPT = "\N{NO-BREAK SPACE}"  # where no line ends
+_FAR = 0.05  # of a run's steps
 _FEW = 8  # arrays of a tree, or copies, that are listed one by one
 
 
@@ -55,9 +56,20 @@ def rows(run: Run, cost: Cost, room: int) -> list[tuple[str, str]]:
     if setup.tuned:
         told = ", ".join(f"{name} {value}" for name, value in setup.tuned.items())
         lines.append(("tuned", f"{told} (--no-tuned for the defaults)"))
-    lines += [("note", note) for note in run.notes]
+    lines += [("note", note) for note in (*_beyond(run), *run.notes)]
     lines.append(("folder", str(run.path)))
     return lines
+
+
+def _beyond(run: Run) -> list[str]:
+    """How far a run may go past its steps, where that is much of them: it ends with a round."""
+    most = run.setup.task.lanes * run.setup.task.algorithm.rollout
+    if most <= _FAR * run.limits.steps:
+        return []
+    past = f"{run.limits.steps:,}"
+    return [
+        f"a round takes up to {most:,} steps, and is not cut: the run may go so far past {past}"
+    ]
 
 
 _PLACES = {"threads": "a thread", "processes": "a process", "ray": "an actor"}

@@ -76,6 +76,14 @@ def test_before_a_run_it_is_said_what_runs_where_and_what_it_costs() -> None:
     inline = dict(summary.rows(fake_run("inline"), COST, 0))
     assert inline["runs"].startswith("actor x 2 in this process")
     assert inline["memory"].startswith("about 2.2 GiB: 4 processes")
+    compiled = COST._replace(compiling=2**29)
+    said = dict(summary.rows(fake_run("processes"), compiled, 20 * 2**30))["memory"]
+    assert said.startswith(
+        "about 2.2 GiB, up to 512.0 MiB more if its programs are not compiled yet, of "
+        "20.0 GiB that are free here: 4 processes 1.2 GiB, "
+    )
+    said = dict(summary.rows(fake_run("processes"), compiled, 0))["memory"]
+    assert "not compiled yet: 4 processes" in said
 
 
 def test_a_speed_that_is_not_known_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:

@@ -98,11 +98,14 @@ def _title(held: PieceCost) -> str:
 
 def _taken(cost: Cost, room: int) -> str:
     """What all of it takes of the machine's memory."""
-    there = f" of {size(room)} that are free here" if room else ""
+    taken = f"about {size(cost.total)}"
+    if cost.compiling:
+        taken += f", up to {size(cost.compiling)} more if its programs are not compiled yet"
+    there = f"{',' if cost.compiling else ''} of {size(room)} that are free here" if room else ""
     parts = [(counted(cost.processes, "process", "processes"), cost.process_bytes)]
     parts += [(_title(piece), piece.total) for piece in cost.pieces if piece.total]
     each = ", ".join(f"{name} {size(count)}" for name, count in parts)
-    return f"about {size(cost.total)}{there}: {each}"
+    return f"{taken}{there}: {each}"
 
 
 def _waits(rounds: int) -> str:

@@ -27,8 +27,8 @@ from rondel.types import Env, Tree
 _MIB = 2**20
 # Bytes of a process, as they were resident on Linux in DQN, PPO, R2D2, SAC and AlphaZero runs. All
 # of them have JAX, of which processes share up to a half
-_DRIVER = 300 * _MIB  # 240 to 320, where the pieces are in processes of their own
-_WHOLE = 400 * _MIB  # 370 to 500, where they are in its own
+_DRIVER = 300 * _MIB  # 240 to 330, where the pieces are in processes of their own
+_WHOLE = 400 * _MIB  # 360 to 470, where they are in its own
 _PIECE = 250 * _MIB  # 170 to 290
 _SMALL_PIECE = 40 * _MIB  # with environments outside JAX only
 # What XLA took for compiling it did not give back: up to so much of a process that acts, and of one

@@ -2,6 +2,7 @@
 
 import functools
 import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ import rondel
 from execution.test_equality import assert_equal, run
 from rondel.algorithms import alphazero
 from rondel.algorithms.alphazero import Found, Rows
+from rondel.algorithms.tuned import TUNED
 from rondel.envs import make
 from rondel.envs.games import tic_tac_toe
 from rondel.errors import RondelError
@@ -235,3 +237,20 @@ def test_without_mctx_it_says_how_to_get_it(monkeypatch):
         rondel.start("alphazero", "TicTacToe-v0")
     with pytest.raises(RondelError, match=r'pip install "rondel\[search\]"'):
         make("TicTacToe-v0?opponent=mcts")
+
+
+def test_the_page_has_the_settings_that_are_tuned():
+    page = (Path(__file__).parents[2] / "docs" / "algorithms" / "alphazero.md").read_text()
+    said = " ".join(page.partition("**Tuned settings.**")[2].partition("\n\n")[0].split())
+    tuned = TUNED["alphazero"]
+    assert tuned["TicTacToe-v0"] == {"block": 16}
+    wanted = tuned["ConnectFour-v0"]
+    assert f"{wanted['lanes']} lanes in blocks of {wanted['block']}, rounds of 64 steps" in said
+    assert wanted["rollout"] == 64
+    assert f"{wanted['updates']} updates a round from a memory of {wanted['capacity']:,}" in said
+    assert f"after {wanted['warmup']:,} of warm-up, searches that consider all 7" in said
+    assert wanted["considered"] == 7
+    assert f"`--stray {wanted['stray']}` and `--network {wanted['network']}`" in said
+    assert len(wanted) == 9
+    with pytest.raises(RondelError, match=r"board needs images of 4x4 or more.*is 3x3"):
+        rondel.explain("alphazero", "TicTacToe-v0", network="board")

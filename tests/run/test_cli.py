@@ -61,7 +61,11 @@ def test_train_eval_and_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert (tmp_path / "shown").is_file()
 
     cli.main(["resume", str(folder), "--steps", "900", "--json"])
-    assert json.loads(capsys.readouterr().out)["steps"] >= 900
+    went_on = json.loads(capsys.readouterr().out)
+    assert went_on["steps"] >= 900
+    assert went_on["eval_return"] is not None  # as before
+    cli.main(["resume", str(folder), "--steps", "1200", "--eval-episodes", "0", "--json"])
+    assert json.loads(capsys.readouterr().out)["eval_return"] is None
 
 
 def test_lists(capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,6 +64,8 @@ def test_what_does_not_fit_gets_a_sentence_with_the_knob() -> None:
         "This run will take about 7.0 GiB, and 4.0 GiB are free here: it may be killed. Most of it "
         "is memory, 5.0 GiB: a smaller capacity would take less."
     )
+    compiled = run._replace(compiling=GIB)  # which counts, since it is not given back
+    assert compiled.warning(7 * GIB).startswith("This run will take about 8.0 GiB, and 7.0 GiB")
     many = Cost(pieces[:1], 100, 30 * GIB)
     assert many.warning(4 * GIB).endswith("processes, 30.0 GiB: fewer copies would take less.")
 
@@ -73,10 +75,24 @@ def test_several_seeds_share_a_driver() -> None:
     one = cost_of(prepare("dqn", "CartPole-v1", fields=fields))
     three = one.times(3)
     assert (one.processes, three.processes) == (4, 10)
-    assert three.total == 3 * one.total - 2 * cost._PROCESS
+    assert three.total == 3 * one.total - 2 * cost._DRIVER
     assert [piece.copies for piece in three.pieces] == [6, 3]
     assert three.warning(2**20).endswith(" or fewer seeds would take less.")
     assert one.times(1) == one
+
+
+def test_what_is_left_of_compiling_is_told_by_what_a_process_does() -> None:
+    one = cost_of(prepare("dqn", "CartPole-v1", fields=SMALL))
+    assert (one.driver, one.process_bytes) == (cost._WHOLE, cost._WHOLE)
+    assert one.compiling == 2 * cost._COMPILING  # it acts and learns
+    assert one.times(4).compiling == one.compiling  # one program for all of them
+    fields = SMALL | {"plan": "actor*2 | memory | gradient+update", "lanes": 8, "block": 4}
+    cut = cost_of(prepare("dqn", "CartPole-v1", fields=fields))
+    assert cut.process_bytes == cost._DRIVER + 4 * cost._PIECE
+    assert cut.compiling == 3 * cost._COMPILING  # two act, and one makes gradients
+    assert cut.times(2).compiling == 6 * cost._COMPILING
+    here = cost_of(prepare("dqn", "CartPole-v1", fields=fields | {"on": "threads"}))
+    assert (here.process_bytes, here.compiling) == (cost._WHOLE, 2 * cost._COMPILING)
 
 
 def test_it_is_said_before_anything_is_made(

@@ -83,7 +83,7 @@ SLOW_COPY = uneven(
             ),
             "restarts",
             0.4,
-            "Copies were started again 10 times; why was said",
+            "Copies were started again 10 times in all; why was said",
         ),
         # in a free run the others go on meanwhile
         (
@@ -170,6 +170,7 @@ SLEEPING = piece("all", computed=0.1, env_simulator=0.9, policy_xla=0.1)
 POOL = {"env": "envpool-xla:Pong-v5", "lanes": 8}
 STEPPING = {"env": 0.9, "gradient": 0.1}
 COPIES = piece("actor", 2, env_simulator=0.9, actor_weights=0.1)
+INLINE = {"devices": "--on inline", "whole": "--plan all"}
 
 
 @pytest.mark.parametrize(
@@ -223,6 +224,17 @@ COPIES = piece("actor", 2, env_simulator=0.9, actor_weights=0.1)
         # it is on threads already
         (made_up(FEW, LEARNER, on="threads"), "longer rounds", "--on threads"),
         (made_up(moving(MANY, 10**9), LEARNER), "smaller observations", "longer rounds"),
+        # copies that could be one program: on this machine nothing else is as quick
+        (
+            made_up(moving(MANY, 10**9), LEARNER, remedies=INLINE),
+            "--on inline (one program of all copies, on as many cores) or fewer cuts (--plan all)",
+            "observations",
+        ),
+        (
+            made_up(MANY, LEARNER, remedies=INLINE, traced=True),
+            "nobody waits; --on inline makes one program of the copies, on as many cores.",
+            "would help",
+        ),
         (
             made_up(SLOW_COPY, LEARNER, remedies={"free": "--free --lag 1"}),
             "--free --lag 1 lets the others go on",
@@ -245,6 +257,25 @@ def test_what_takes_as_much_is_named_too() -> None:
     stages = {"env": 0.18, "policy": 0.42, "gradient": 0.4}
     inside = diagnose(made_up(FUSED, apart=stages, **WHOLE)).text
     assert "policy bounds this run: it takes 41% of the time; gradient takes about as mu" in inside
+
+
+def test_nothing_that_takes_more_is_named_beside_what_bounds() -> None:
+    """A program may take most, and none of its stages as much as one that is outside of it."""
+    # of the learner's 0.6 the gradient is 0.31 and memory 0.25, less than the environment's 0.36
+    learner = piece("learner", learner_xla=0.6, memory_data=0.4)
+    actor = piece("actor", env_simulator=0.36, policy_weights=0.64)
+    apart = {"env": 0.1, "memory": 0.25, "gradient": 0.31, "update": 0.04}
+    verdict = diagnose(made_up(actor, learner, apart=apart))
+    assert (verdict.bound, verdict.piece) == ("env", "actor")
+    assert verdict.part == pytest.approx(0.36)
+    assert "it takes 36% of each round, in which actor waits for others 64%. " in verdict.text
+    # 0.6 * 0.41 / 0.7 of the time is close; with more of it the gradient bounds
+    close = diagnose(made_up(actor, learner, apart=apart | {"gradient": 0.41})).text
+    assert "env bounds this run: it takes 36% of each" in close
+    assert "gradient takes about as much (35%)" in close
+    above = diagnose(made_up(actor, learner, apart=apart | {"gradient": 0.6}))
+    assert (above.bound, above.piece) == ("gradient", "learner")
+    assert "env takes" not in above.text
 
 
 @pytest.mark.parametrize(
@@ -275,7 +306,7 @@ def test_the_page_on_profiling_shows_what_is_printed_now() -> None:
     lines = table.splitlines()
     assert lines[0] == made_up(FUSED).table().splitlines()[0]
     assert [line for line in lines[1:] if not line.startswith("  ")] == [
-        *("actor x 2", "learner", "driver")[: 3 if "\ndriver" in table else 2]
+        *("actor, 2 copies", "learner", "driver")[: 3 if "\ndriver" in table else 2]
     ]
     assert all(len(line) <= 80 for line in shown.splitlines())
     words = " ".join(text.split())

@@ -67,6 +67,16 @@ def test_lines_come_at_most_every_few_seconds_and_the_last_is_never_missing():
     assert shown == ["0", "5", "10", "12"]
 
 
+def test_notes_are_wrapped_and_paths_are_not():
+    stream, path = io.StringIO(), "/a/rather/long/" + "x" * 80 + "/path with-a-hyphen"
+    Lines(stream).note(f"{'what is said ' * 8}of {path}: it is full")
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 4
+    assert path.split()[0] in lines[2]
+    assert max(len(line) for line in lines if "xxx" not in line) <= 80
+    assert all(line.startswith("  ") for line in lines[1:])
+
+
 def test_lines_hold_no_control_characters_and_suit_any_encoding():
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-import jax
 import pytest
 
 import rondel
@@ -290,27 +289,6 @@ def test_what_is_fused(plan: str, env: str, runs: list[str]) -> None:
     assert [run for fragment in dqn(plan, env).fragments for run in fragment.runs] == runs
 
 
-def test_copies_on_devices_of_this_process_are_one_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jax, "local_device_count", lambda: 2)
-    facts = dqn("all*2", on="inline")
-    assert facts.fragments[0].runs == (
-        "all copies: one program on 2 devices, which runs many rounds in a call",
-    )
-    assert ways(facts) == ["policy summary update x2", "gradient contribution update x6"]
-
-
-def test_gradients_on_devices_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jax, "local_device_count", lambda: 2)
-    facts = dqn("actor+memory | gradient*2 | update", on="inline")
-    *_, memory, gradient, update = [run for piece in facts.fragments for run in piece.runs]
-    rest = (
-        ": part of one program for all 3 draws of a round, on 2 devices, each with all of memory "
-        "and its rows of a batch"
-    )
-    assert [memory, gradient, update] == [f"memory{rest}", f"gradient{rest}", f"update{rest}"]
-    assert ways(facts) == ["gradient contribution update x6", "gradient feedback memory x6"]
-
-
 def test_what_is_asked_of_the_machine() -> None:
     assert [f.asks for f in dqn("actor*2 | learner", on="threads").fragments] == 2 * [{"thread": 1}]
     here = dqn("actor*2 | learner")
@@ -332,9 +310,9 @@ def test_what_is_asked_of_the_machine() -> None:
 @pytest.mark.parametrize(
     "plan", ["all", "all*2", "apex", "gorila", "a3c", "sebulba", "env*2 | policy+learner", "impala"]
 )
-def test_the_text_fits_the_page(plan: str) -> None:
+def test_the_text_fits_a_terminal(plan: str) -> None:
     text = str(rondel.explain("dqn", "CartPole-v1", plan=plan, lanes=32))
-    assert max(map(len, text.splitlines())) <= 100
+    assert max(map(len, text.splitlines())) <= 80
     assert "\n\n\n" not in text
     assert text.replace("\n", "").isprintable()
 
@@ -348,8 +326,9 @@ dqn on jax:CartPole-v1, 16 lanes in blocks of 8
 
 plan      actor*2 | learner
 on        processes: 4, the driver and one for each of 3 copies
-lag       1, a delay line: round r acts with the weights of version max(0, r - 1), so 1 round is
-          under way while the learner is busy with the one before
+lag       1, a delay line: round r acts with the weights of version max(0,
+          r - 1), so 1 round is under way while the learner is busy with the one
+          before
 numbers   deterministic and the same on every backend: those of `all --lag 1`
 round     4 steps a lane, then 3 draws of 16 rows
 
@@ -366,20 +345,22 @@ learner: memory+gradient+update
   holds   memory 17.1 KiB, update 940 bytes
   asks    1 process
 
-handed over in a round                           a message    messages        in all
-  policy -> memory      items                      1.3 KiB           2       2.6 KiB
-      obs float32[8, 5, 4], action int32[8, 4], reward float32[8, 4], discount float32[8, 4],
-      offset int32[8, 4], valid bool[8, 4], priority float32[8, 4]
-  policy -> update      summary                   32 bytes           2      64 bytes
+handed over in a round                         a message  messages      in all
+  policy -> memory      items                    1.3 KiB         2     2.6 KiB
+      obs float32[8, 5, 4], action int32[8, 4], reward float32[8, 4],
+      discount float32[8, 4], offset int32[8, 4], valid bool[8, 4],
+      priority float32[8, 4]
+  policy -> update      summary                 32 bytes         2    64 bytes
       int32[8]
-  update -> policy      weights                  236 bytes           2     472 bytes
+  update -> policy      weights                236 bytes         2   472 bytes
       params/0/b float32[8], params/0/w float32[4, 8], params/1/b float32[2],
       params/1/w float32[8, 2], epsilon float32[]
-  policy -> driver      outcome                  320 bytes           2     640 bytes
-      done bool[8, 4], episode_return float32[8, 4], episode_length int32[8, 4], valid bool[8, 4]
-  update -> driver      metrics                   16 bytes           1      16 bytes
+  policy -> driver      outcome                320 bytes         2   640 bytes
+      done bool[8, 4], episode_return float32[8, 4], episode_length int32[8, 4],
+      valid bool[8, 4]
+  update -> driver      metrics                 16 bytes         1    16 bytes
       grad_norm float32[], loss/q float32[], q float32[], td_error float32[]
-  all of it                                                          9       3.7 KiB
+  all of it                                                      9     3.7 KiB
 """
 
 

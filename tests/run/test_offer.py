@@ -75,10 +75,12 @@ def test_a_run_of_which_nothing_else_is_known_can_go_on(tmp_path: Path, capsys: 
 def test_all_else_that_was_asked_for_is_offered_too(tmp_path: Path) -> None:
     asked = {"env": "mine:Env-v0", "network": lambda: None, "free": False, "on": "threads"}
     asked |= {"plan": "actor | learner", "log": ("wandb",), "restarts": 3, "lag": None}
+    asked |= {"eval_episodes": 0}
     twice(tmp_path, {"steps": 300}, {"steps": 600})
     good = tmp_path / "checkpoints" / "000001"
     assert shlex.split(offer.command(good, asked)) == [
-        *("rondel", "resume", str(good), "--steps", "600", "--env", "mine:Env-v0"),
+        *("rondel", "resume", str(good), "--steps", "600", "--eval-episodes", "0"),
+        *("--env", "mine:Env-v0"),
         *("--log", "wandb", "--plan", "actor | learner", "--no-free", "--on", "threads"),
     ]
 

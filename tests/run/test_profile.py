@@ -300,8 +300,9 @@ def test_a_run_says_it_at_its_end_and_again(
     cli.main(["profile", str(folder), "--no-apart", "--trace", str(trace)])
     table, _, text = (said := capsys.readouterr().out).partition("\n\n")
     assert "bounds this run: " in text
-    assert all(len(line) <= 80 for line in said.splitlines())
-    assert "actor x 2\n" in table
+    assert said.endswith(f"\n\nTrace: {trace}\n")
+    assert all(len(line) <= 80 for line in said.splitlines() if str(tmp_path) not in line)
+    assert "actor, 2 copies\n" in table
     before = (folder / "config.json").read_bytes()
     for taken in (folder / "config.json", trace):
         with pytest.raises(RondelError, match="is there already"):

@@ -69,3 +69,27 @@ def test_a_run_on_one_core_is_offered_others(
     monkeypatch.setattr(machine, "cores", lambda: 2)
     found = remedies.about(prepare("ppo", env, fields=fields), fused=False).remedies
     assert found.get("cores") == flags
+
+
+GRADIENTS = {"plan": "actor+memory | gradient*2 | update"}
+
+
+@pytest.mark.parametrize(
+    ("env", "fields", "cores", "offered"),
+    [
+        ("CartPole-v1", {"lanes": 64, "plan": "all*2", "on": "processes"}, 2, True),
+        ("CartPole-v1", {"lanes": 64, "plan": "all*2", "on": "threads"}, 2, True),
+        ("CartPole-v1", {"lanes": 64, "plan": "all*2", "on": "inline"}, 2, False),  # it is
+        ("CartPole-v1", {"lanes": 64, "plan": "all*2", "on": "processes"}, 1, False),
+        ("gymnasium:CartPole-v1", {"lanes": 16, "plan": "all*2"}, 2, False),  # not in one program
+        ("gymnasium:CartPole-v1", GRADIENTS, 2, True),
+        ("CartPole-v1", GRADIENTS, 2, True),
+        ("CartPole-v1", {"plan": "actor*2 | learner", "lanes": 16}, 2, False),
+    ],
+)
+def test_copies_that_could_be_one_program_are_offered_that(
+    env: str, fields: dict[str, Any], cores: int, offered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "cores", lambda: cores)
+    found = remedies.about(prepare("ppo", env, fields=fields), fused=False).remedies
+    assert found.get("devices") == ("--on inline" if offered else None)

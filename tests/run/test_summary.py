@@ -62,6 +62,8 @@ def test_before_a_run_it_is_said_what_runs_where_and_what_it_costs() -> None:
             "learner 1.0 GiB",
         ),
         ("until", "5,000 steps, seed 0"),
+        # 16 lanes of 32 steps are a tenth of them
+        ("note", "a round takes up to 512 steps, and is not cut: the run may go so far past 5,000"),
         ("note", "careful"),
         ("folder", "runs/a"),
     ]
@@ -74,12 +76,21 @@ def test_before_a_run_it_is_said_what_runs_where_and_what_it_costs() -> None:
     inline = dict(summary.rows(fake_run("inline"), COST, 0))
     assert inline["runs"].startswith("actor x 2 in this process")
     assert inline["memory"].startswith("about 2.2 GiB: 4 processes")
+    compiled = COST._replace(compiling=2**29)
+    said = dict(summary.rows(fake_run("processes"), compiled, 20 * 2**30))["memory"]
+    assert said.startswith(
+        "about 2.2 GiB, up to 512.0 MiB more if its programs are not compiled yet, of "
+        "20.0 GiB that are free here: 4 processes 1.2 GiB, "
+    )
+    said = dict(summary.rows(fake_run("processes"), compiled, 0))["memory"]
+    assert "not compiled yet: 4 processes" in said
 
 
 def test_a_speed_that_is_not_known_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     """A run of one call was compiled in it, and there is no other to measure."""
     setup = SimpleNamespace(name="ppo", env_id="jax:x", task=SimpleNamespace(seed=0))
     run: Any = SimpleNamespace(steps=128, episodes=0, return_mean=None, path="there", setup=setup)
+    run.ring = SimpleNamespace(base=None)
     clock = Clock(run, began=0.0)
     clock.tick()
     result = clock.result(None)
@@ -91,7 +102,7 @@ def test_a_speed_that_is_not_known_is_left_out(capsys: pytest.CaptureFixture[str
 
 def test_rounds_of_one_call_end_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are heard of at once; in a picture against seconds that would be a stair."""
-    run: Any = SimpleNamespace(steps=0)
+    run: Any = SimpleNamespace(steps=0, ring=SimpleNamespace(base=None))
     now = SimpleNamespace(monotonic=lambda: now.seconds)
     monkeypatch.setattr(clock, "time", now)
     told, rows = Clock(run, began=100.0), []
@@ -105,6 +116,32 @@ def test_rounds_of_one_call_end_one_after_the_other(monkeypatch: pytest.MonkeyPa
     assert [row["seconds"] for row in rows] == [5.0, 5.5, 6.0, 6.5, 7.0]
 
 
+def test_speed_and_time_left_begin_when_all_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = SimpleNamespace(name="dqn", env_id="jax:x")
+    limits = SimpleNamespace(steps=1_000, until_return=float("inf"))
+    ring = SimpleNamespace(base=None)
+    run: Any = SimpleNamespace(steps=0, ring=ring, setup=setup, limits=limits)
+    now = SimpleNamespace(monotonic=lambda: now.seconds)
+    monkeypatch.setattr(clock, "time", now)
+    told, seen = Clock(run, began=100.0), []
+    told._window = SimpleNamespace(look=lambda: None)  # type: ignore[assignment]
+    # a warm-up of 10 steps a second, 20 s to compile what learns, then 5 steps a second
+    for now.seconds, run.steps, ring.base in (
+        (105.0, 10, None),
+        (106.0, 20, None),
+        (126.0, 30, "all has run"),
+        (128.0, 40, "all has run"),
+        (130.0, 50, "all has run"),
+    ):
+        told.tick()
+        report: Any = SimpleNamespace(round=0, steps=run.steps, episodes=0, metrics={})
+        report.return_mean = report.length_mean = None
+        shown = told.progress(report)
+        seen.append((shown.steps_per_second, shown.left))
+    # (1,000 - 40) / 5 and (1,000 - 50) / 5
+    assert seen == [(0.0, None), (10.0, None), (0.0, None), (5.0, 192.0), (5.0, 190.0)]
+
+
 @pytest.mark.parametrize(("rounds", "learns"), [(9, True), (10, False)])
 def test_a_warm_up_that_outlasts_the_run_is_pointed_out(rounds: int, learns: bool) -> None:
     run = fake_run("processes")  # 16 lanes of 32 steps: ten rounds are more than 5,000
@@ -112,3 +149,20 @@ def test_a_warm_up_that_outlasts_the_run_is_pointed_out(rounds: int, learns: boo
     said = dict(summary.rows(run, COST, 0))["round"]
     assert said.endswith("of warm-up") == learns
     assert ("nothing will be learned" in said) != learns
+
+
+def test_one_program_on_several_devices_is_said_to_be() -> None:
+    run = fake_run("inline")
+    run.ring.fused, run.ring.plan, run.ring.copies = True, parse("all*2"), [[None]]
+    cost = Cost((PieceCost("all", 2, {}),), 1, 0)
+    assert dict(summary.rows(run, cost, 0))["plan"] == "all*2: one fused XLA program on 2 devices"
+    run.ring.plan = parse("all")
+    assert dict(summary.rows(run, cost, 0))["plan"] == "all: one fused XLA program"
+
+
+@pytest.mark.parametrize(("steps", "said"), [(10_239, True), (10_240, False)])
+def test_rounds_that_are_much_of_a_run_are_pointed_out(steps: int, said: bool) -> None:
+    run = fake_run("processes")  # a round is 512 steps, a twentieth of 10,240
+    run.limits.steps = steps
+    notes = [text for label, text in summary.rows(run, COST, 0) if label == "note"]
+    assert ("a round takes up to 512 steps" in notes[0]) == said

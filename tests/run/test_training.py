@@ -49,7 +49,7 @@ class Told(Silent):
         self.notes: list[str] = []
 
     def note(self, message: str) -> None:
-        self.notes.append(re.sub(r"\d+\.\d", "N", message))
+        self.notes.append(re.sub(r"after \d+\.\d s$|at once$", "after N s", message))
 
 
 def compiled(what: str) -> list[str]:
@@ -68,8 +68,16 @@ def test_compiling_is_said_before_and_after(tmp_path: Path) -> None:
 
 def test_what_learns_after_a_warm_up_is_compiled_then(tmp_path: Path) -> None:
     shown = {"out": tmp_path, "eval_episodes": 0, "display": (told := Told())}
-    rondel.train("dqn", "gymnasium:CartPole-v1", steps=300, **DQN, **shown)
+    cut = {"plan": "actor+memory | gradient+update", "on": "inline"}
+    rondel.train("dqn", "gymnasium:CartPole-v1", steps=300, **DQN, **cut, **shown)
     assert told.notes == compiled("the first round") + compiled("the first round that learns")
+
+
+def test_one_program_that_learns_is_compiled_in_the_warm_up(tmp_path: Path) -> None:
+    """It runs there too, and draws nothing: to compile it is not announced where it is done."""
+    shown = {"out": tmp_path, "eval_episodes": 0, "display": (told := Told())}
+    rondel.train("dqn", "gymnasium:CartPole-v1", steps=300, **DQN, **shown)
+    assert told.notes == compiled("the first round")
 
 
 def test_a_run_ends_at_the_first_round_past_its_steps() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -181,3 +182,40 @@ def test_draw_is_given_one_lane_in_numpy(run: rondel.Run) -> None:
 
     assert len(list(moments(run.policy, still(draw), 1, 0, 10))) == 2
     assert all(isinstance(x, np.ndarray) and x.shape == () for x in given)
+
+
+class Loud(gymnasium.Env[Any, Any]):
+    """It remembers what it was told of sound."""
+
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+    observation_space = gymnasium.make("CartPole-v1").observation_space
+    action_space = gymnasium.spaces.Discrete(2)
+    heard: list[str | None] = []  # noqa: RUF012
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return np.zeros(4, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(4, np.float32), 1.0, True, False, {}
+
+    def render(self) -> Any:
+        self.heard.append(os.environ.get("SDL_AUDIODRIVER"))
+        return np.zeros((16, 16, 3), np.uint8)
+
+
+@pytest.mark.parametrize("driver", [None, "alsa"])
+def test_no_sound_is_looked_for(
+    driver: str | None, run: rondel.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is no device for it, its library would complain on stderr, line after line."""
+    monkeypatch.delenv("SDL_AUDIODRIVER", raising=False)
+    if driver:  # its user's word goes first
+        monkeypatch.setenv("SDL_AUDIODRIVER", driver)
+    Loud.heard.clear()
+    rondel.watch(run, tmp_path / "a.gif", env=Loud)
+    assert set(Loud.heard) == {driver or "dummy"}
+    assert os.environ.get("SDL_AUDIODRIVER") == driver

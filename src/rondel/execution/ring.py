@@ -81,6 +81,11 @@ class Ring:
         """Are all pieces in one fragment, which has its gradients on several devices?"""
         return len(self.copies) > 1 and all(piece is self.copies[0] for piece in self.copies)
 
+    @property
+    def learns_at_once(self) -> bool:
+        """Is all that a round learns one program, which runs, and learns nothing, in a warm-up?"""
+        return self.memory is self.gradient is self.update and len(self.update) == 1
+
     def _present(self) -> dict[int, Copy]:
         """The policy's copies that run, by number: all of them, where the plan has no range."""
         return self.crew.here() if self.crew else dict(enumerate(self.policy))

@@ -57,11 +57,11 @@ def add(ring: Ring, made: Made, round: int) -> None:
 
 def learn(ring: Ring, made: Made, round: int) -> list[Promise]:
     """Absorb, then draw, label, gradient, update K times, then new weights -> promised metrics."""
-    memory, gradient, update = ring.memory, ring.gradient, ring.update
+    update = ring.update
     for copy in update:
         copy.call("absorb", *made.summary)
     metrics = []
-    if memory is gradient is update and len(update) == 1:
+    if ring.learns_at_once:
         metrics.append(update[0].call("learn", round))
     elif round >= ring.task.algorithm.memory.warmup_rounds:
         if (known := labels_know(ring)) is not None:

@@ -87,9 +87,11 @@ def _around(profile: Profile, bound: Bound) -> Iterator[str]:
     elif len(profile.pieces) == 1:
         return
     elif _is_cut_too_much(profile, bound):
+        same = about.remedies.get("devices")
+        copies = f"; {same} makes one program of the copies, on as many cores" if same else ""
         yield (
             f"The cuts cost {bound.lost:.0%} of the time. This environment is a part of the "
-            f"program, so in one piece ({whole}) nothing is handed over, and nobody waits."
+            f"program, so in one piece ({whole}) nothing is handed over, and nobody waits{copies}."
         )
     elif lag and bound.piece.busy < 0.6 and about.cores > 1 and bound.name != TRANSPORT:
         yield (
@@ -112,8 +114,8 @@ def _against(profile: Profile, bound: Bound) -> Iterator[str]:
         yield from _uneven(profile, bound)
     elif name == RESTARTS:
         yield (
-            f"Copies were started again {counted(profile.restarts, 'time')}; why was said when it "
-            "happened. What ends them is what to mend."
+            f"Copies were started again {counted(profile.restarts, 'time')} in all; why was said "
+            "when it happened. What ends them is what to mend."
         )
         return
     elif name == TRANSPORT:
@@ -209,12 +211,15 @@ def _transport(profile: Profile, bound: Bound) -> Iterator[str]:
     whole, fewer = about.remedies.get("whole"), about.remedies.get("fewer")
     if _is_cut_too_much(profile, bound):
         return  # it was said
-    cuts = [f"fewer cuts ({fewer or whole})"] if fewer or whole else []
-    cuts += ["--on threads"] if about.on in ("processes", "ray") else []
-    if _moved(profile) / _COPIED > bound.part * profile.seconds / 10:
-        cuts.append("smaller observations (bytes in place of floats)")
-    else:  # what takes time is that it is handed over, not how much it is
-        cuts.append(f"longer rounds (--rollout, {_LEARNS})")
+    devices = about.remedies.get("devices")
+    cuts = [f"{devices} (one program of all copies, on as many cores)"] if devices else []
+    cuts += [f"fewer cuts ({fewer or whole})"] if fewer or whole else []
+    if not devices:  # else most of it is weights and gradients, however large a round is
+        cuts += ["--on threads"] if about.on in ("processes", "ray") else []
+        takes_time = _moved(profile) / _COPIED > bound.part * profile.seconds / 10
+        smaller = "smaller observations (bytes in place of floats)"
+        # where it is not how much it is, what takes time is that it is handed over
+        cuts.append(smaller if takes_time else f"longer rounds (--rollout, {_LEARNS})")
     said = f"{', '.join(cuts[:-1])} or {cuts[-1]}" if len(cuts) > 1 else cuts[0]
     if bound.part > 0.5:
         yield f"What is handed over costs more than what is done with it: {said} would help."

@@ -208,7 +208,9 @@ def _profile(argv: list[str]) -> None:
             request.path, apart=request.apart, trace=request.trace, overwrite=request.overwrite
         )
     text = diagnosis.diagnose(found, Path(request.path)).text
-    _print([found.table(), "", *textwrap.wrap(text, 80, break_on_hyphens=False)])
+    where = [] if request.trace is None else ["", f"Trace: {request.trace}"]
+    said = textwrap.wrap(text, 80, break_on_hyphens=False, break_long_words=False)
+    _print([found.table(), "", *said, *where])
 
 
 def _plot(argv: list[str]) -> None:

@@ -15,19 +15,22 @@ from rondel.run.window import Window
 class Clock:
     """Speed and time of a run, and the rows that tell of them.
 
-    Compilation is not speed, so of a run that is one call none is known.
+    Compilation is not speed, so of a run that is one call none is known. As soon as every program
+    has run, it is that since then: what a warm-up does, which learns nothing, is no measure of it.
     """
 
     def __init__(self, run: Run, began: float) -> None:
         self.run, self.began = run, began
         self.first: tuple[float, int] | None = None  # when the first call came back, with how much
+        self.settled = False  # has every program run? Then `first` is when that was
         self.last = self._before = (began, run.steps)
         self._window = Window(run)
 
     def tick(self) -> None:
         now = time.monotonic()
-        if self.first is None:
+        if self.first is None or (self.run.ring.base and not self.settled):
             self.first = (now, self.run.steps)
+            self.settled = self.run.ring.base is not None
         if self.run.steps != self.last[1]:  # another call has come back
             self._before = self.last
             self.last = (now, self.run.steps)
@@ -64,6 +67,7 @@ class Clock:
             report.metrics,
             None if goal == float("inf") else goal,
             self._window.look(),
+            settled=self.settled,
         )
 
     def row(self, report: Report) -> dict[str, Any]:

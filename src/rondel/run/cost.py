@@ -1,7 +1,8 @@
 """What a run will take of a machine's memory, from shapes alone: before anything is made.
 
-It is the arrays that last, or that are there once a round, and what a process takes by itself. What
-XLA takes while a program runs is not in it, and nobody knows what an environment outside JAX takes.
+It is the arrays that last, or that are there once a round, what a process takes by itself, and what
+is left of compiling. What XLA takes while a program runs is not in it, and nobody knows what an
+environment outside JAX takes.
 """
 
 from __future__ import annotations
@@ -23,10 +24,16 @@ from rondel.run.shards import Shard, bytes_of, shard_like
 from rondel.run.summary import size
 from rondel.types import Env, Tree
 
-# bytes of a process with JAX and some small programs: 190 to 320 MiB were resident on Linux in the
-# copies and the driver of small PPO and DQN runs, of which they share up to a half
-_PROCESS = 300 * 2**20
-_SMALL_PROCESS = 40 * 2**20  # and of one with environments outside JAX only
+_MIB = 2**20
+# Bytes of a process, as they were resident on Linux in DQN, PPO, R2D2, SAC and AlphaZero runs. All
+# of them have JAX, of which processes share up to a half
+_DRIVER = 300 * _MIB  # 240 to 330, where the pieces are in processes of their own
+_WHOLE = 400 * _MIB  # 360 to 470, where they are in its own
+_PIECE = 250 * _MIB  # 170 to 290
+_SMALL_PIECE = 40 * _MIB  # with environments outside JAX only
+# What XLA took for compiling it did not give back: up to so much of a process that acts, and of one
+# that learns. A program that was compiled before is read from disk
+_COMPILING = 250 * _MIB
 _KNOBS = {
     "memory": "a smaller capacity",
     "frames": "a smaller capacity",
@@ -57,31 +64,37 @@ class Cost(NamedTuple):
     processes: int
     process_bytes: int  # of all of them, before they hold anything
     rings: int = 1  # that are there at a time, each with a seed of its own
+    driver: int = 0  # bytes of the driver's process, among those of all
+    compiling: int = 0  # bytes more, at the most, where programs are compiled for the first time
 
     @property
     def total(self) -> int:
+        """All of it, where programs were compiled before."""
         return self.process_bytes + sum(piece.total for piece in self.pieces)
 
     def times(self, rings: int) -> Cost:
         """That of so many such runs at a time, which share the driver's process."""
         pieces = tuple(piece._replace(copies=rings * piece.copies) for piece in self.pieces)
-        apart = rings * (self.processes - 1), rings * (self.process_bytes - _PROCESS)
-        return Cost(pieces, 1 + apart[0], _PROCESS + apart[1], rings * self.rings)
+        processes = 1 + rings * (self.processes - 1)
+        each = self.driver + rings * (self.process_bytes - self.driver)
+        compiling = self.compiling * (rings if self.processes > 1 else 1)
+        return Cost(pieces, processes, each, rings * self.rings, self.driver, compiling)
 
     def warning(self, room: int) -> str:
         """A sentence if it will not fit into so many bytes; nothing if it will."""
-        if not room or self.total <= room:
+        most = self.total + self.compiling
+        if not room or most <= room:
             return ""
-        held = {"processes": self.process_bytes}
+        held = {"processes": self.process_bytes + self.compiling}
         for piece in self.pieces:
             for what, count in piece.holds.items():
                 held[what] = held.get(what, 0) + piece.copies * count
-        most = max(held, key=lambda what: held[what])
+        largest = max(held, key=lambda what: held[what])
         fewer = " or fewer seeds" if self.rings > 1 else ""
         return (
-            f"This run will take about {size(self.total)}, and {size(room)} are free here: it may "
-            f"be killed. Most of it is {most}, {size(held[most])}: "
-            f"{_KNOBS.get(most, 'a smaller network')}{fewer} would take less."
+            f"This run will take about {size(most)}, and {size(room)} are free here: it may be "
+            f"killed. Most of it is {largest}, {size(held[largest])}: "
+            f"{_KNOBS.get(largest, 'a smaller network')}{fewer} would take less."
         )
 
 
@@ -101,10 +114,17 @@ def cost_of(setup: Setup) -> Cost:
     apart = plan.pieces if on in ("processes", "ray") else ()
     hosted = not isinstance(task.env, Env)
     each = [
-        piece.copies * (_SMALL_PROCESS if hosted and piece.stages == ("env",) else _PROCESS)
+        piece.copies * (_SMALL_PIECE if hosted and piece.stages == ("env",) else _PIECE)
         for piece in apart
     ]
-    return Cost(pieces, 1 + sum(piece.copies for piece in apart), _PROCESS + sum(each))
+    driver = _DRIVER if apart else _WHOLE
+    # in one process copies have their programs in common
+    compiled = [
+        (piece.copies if apart else 1) * _COMPILING * len({"policy", "gradient"} & {*piece.stages})
+        for piece in plan.pieces
+    ]
+    processes = 1 + sum(piece.copies for piece in apart)
+    return Cost(pieces, processes, driver + sum(each), 1, driver, sum(compiled))
 
 
 def _holds(task: Task, plan: Plan, piece: Piece, shard: Shard) -> dict[str, int]:

@@ -62,16 +62,21 @@ def _rivals(profile: Profile, costs: dict[str, float], bound: str, part: float) 
     """What takes as much, but for what the next run may take more or less."""
     if bound == "dispatch":
         return ""
+    said = [
+        f"{_MEANS.get(name, f'{name} takes')} about as much ({other:.0%})"
+        for name, other in _by_stage(profile, costs).items()
+        if name != bound and other > part - _CLOSE
+    ]
+    return f"; {', '.join(said)}" if said else ""
+
+
+def _by_stage(profile: Profile, costs: dict[str, float]) -> dict[str, float]:
+    """The same costs, with stages that were measured apart in the place of their programs."""
     parts: dict[str, float] = {}
     for name, cost in costs.items():
         for stage, share in _inside(profile, name).items():
             parts[stage] = parts.get(stage, 0.0) + cost * share
-    said = [
-        f"{_MEANS.get(name, f'{name} takes')} about as much ({other:.0%})"
-        for name, other in parts.items()
-        if name != bound and other > part - _CLOSE
-    ]
-    return f"; {', '.join(said)}" if said else ""
+    return parts
 
 
 def _inside(profile: Profile, name: str) -> dict[str, float]:
@@ -99,16 +104,14 @@ def _of_what(profile: Profile, piece: Piece) -> str:
 
 
 def _bound(profile: Profile, costs: dict[str, float]) -> tuple[str, float]:
-    """The stage, or what else, that costs most, and its part; of a program the dearest stage."""
-    bound = max(costs, key=lambda name: costs[name])
-    part = costs[bound]
-    if bound not in _STAGES or not profile.apart:
-        return bound, part
-    if _is_tiny(profile):
-        return "dispatch", part
-    inside = _inside(profile, bound)
-    stage = max(inside, key=lambda stage: inside[stage])
-    return stage, part * inside[stage]
+    """The stage, or what else, that costs most, and its part."""
+    most = max(costs, key=lambda name: costs[name])
+    if most in _STAGES and profile.apart and _is_tiny(profile):
+        return "dispatch", costs[most]
+    # a program of many stages may take most, and yet none of them as much as one outside of it
+    parts = _by_stage(profile, costs)
+    bound = max(parts, key=lambda name: parts[name])
+    return bound, parts[bound]
 
 
 def _costs(profile: Profile, pieces: Iterable[Piece]) -> dict[str, float]:
@@ -142,9 +145,7 @@ def _part_of(profile: Profile, piece: Piece, bound: str) -> float:
     """What a piece has of that which bounds, whether measured whole or apart."""
     if bound == UNEVEN:
         return _busy(profile, piece) - piece.busy
-    costs = costs_of(piece)
-    whole = next((name for name in costs if bound in _STAGES.get(name, ())), bound)
-    return costs.get(bound, costs.get(whole, 0.0))
+    return _by_stage(profile, costs_of(piece)).get(bound, 0.0)
 
 
 def costs_of(piece: Piece) -> dict[str, float]:

@@ -44,6 +44,7 @@ class Progress(NamedTuple):
     until_return: float | None = None
     load: Load | None = None
     seed: int | None = None  # which it is, of several
+    settled: bool = True  # has all of it run by now, so that this speed will last?
 
     @property
     def part(self) -> float:
@@ -51,9 +52,9 @@ class Progress(NamedTuple):
 
     @property
     def left(self) -> float | None:
-        """Seconds to go at this speed."""
+        """Seconds to go at this speed, once it is one that will last."""
         rest = max(self.total_steps - self.steps, 0)
-        return rest / self.steps_per_second if self.steps_per_second > 0 else None
+        return rest / self.steps_per_second if self.settled and self.steps_per_second > 0 else None
 
 
 class Display(Protocol):
@@ -141,7 +142,8 @@ class Lines:
             self._show(progress)
 
     def note(self, message: str) -> None:
-        self._print(message)
+        for i, line in enumerate(_wrapped(message, 78)):
+            self._print(f"{'  ' if i else ''}{line}")
 
     def stop(self, message: str) -> None:
         for progress in list(self._waiting.values()):

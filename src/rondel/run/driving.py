@@ -29,6 +29,7 @@ from rondel.run.stopping import Stop, interrupts, terminable
 
 Callback = Callable[[Run, Report], Any]
 CHECKPOINT_SECONDS = 60.0
+_AT_ONCE = 0.05  # seconds
 _LITTLE = 0.05  # of a run's time, that it may take to measure its stages apart
 _ROWS = 1_000  # of metrics.jsonl, about
 _ENDING = threading.Lock()  # runs of one process may end at the same time, and pictures must not
@@ -147,7 +148,7 @@ class Compiling:
     """Says before which rounds programs are compiled, and after them how long it took.
 
     That looks like a hang to whoever is not told. What acts is compiled for the first round here,
-    and what learns for the first that draws, unless all of it is one program.
+    and what learns too where it is one program, else for the first round that draws.
     """
 
     def __init__(self, run: Run, say: Callable[[str], None]) -> None:
@@ -159,7 +160,7 @@ class Compiling:
         ring = self._run.ring
         if ring.round == self._first:
             name = "the first round"
-        elif ring.round == ring.task.algorithm.memory.warmup_rounds and not ring.fused:
+        elif ring.round == ring.task.algorithm.memory.warmup_rounds and not ring.learns_at_once:
             name = "the first round that learns"
         else:
             return
@@ -171,7 +172,8 @@ class Compiling:
         """A round is done."""
         if self._name:
             seconds = time.monotonic() - self._began
-            self._say(f"compiled, and {self._name} done, after {seconds:.1f} s")
+            took = f"after {seconds:.1f} s" if seconds >= _AT_ONCE else "at once"
+            self._say(f"compiled, and {self._name} done, {took}")
             self._name = ""
 
 

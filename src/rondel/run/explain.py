@@ -70,6 +70,7 @@ class Explanation:
     address: str | None
     copies: int
     processes: int  # the driver's among them
+    devices: int  # of this process, that one program runs on
     lag: int
     free: bool
     lag_rule: str
@@ -105,6 +106,7 @@ def explained(setup: Setup) -> Explanation:
     rows = shard.rows * (1 if own_rounds(plan) else plan.copies("memory"))
     meshed = options.on == "inline" and mesh.fits(task, plan)
     spreads = options.on == "inline" and spread.fits(plan)
+    devices = plan.copies("gradient") if meshed or spreads else 1
     copies = sum(piece.copies for piece in plan.pieces)
     asks = resources_for(plan, options.resources or "")
     return Explanation(
@@ -121,12 +123,13 @@ def explained(setup: Setup) -> Explanation:
         address=options.address,
         copies=copies,
         processes=copies + 1 if options.on in ("processes", "ray") else 1,
+        devices=devices,
         lag=plan.lag,
         free=plan.free,
         lag_rule=_lag_rule(plan),
         deterministic=not plan.free,
         same_as_all=not plan.free and plan.copies("memory") == plan.copies("gradient") == 1,
-        numbers=_numbers(task, plan),
+        numbers=_numbers(task, plan, devices),
         fragments=tuple(
             Fragment(
                 piece.name,
@@ -177,11 +180,14 @@ def _lag_rule(plan: Plan) -> str:
     )
 
 
-def _numbers(task: Task, plan: Plan) -> str:
+def _numbers(task: Task, plan: Plan, devices: int) -> str:
     """What the numbers of a run depend on, in words."""
     if plan.free:
         return "not deterministic: they depend on which copy is quicker"
     every = "deterministic and the same on every backend"
+    # then XLA has a thread for each, and it splits large sums by their number
+    if devices > 1 and jax.default_backend() == "cpu":
+        every += f" where XLA has {devices} threads (NPROC={devices})"
     shards, parts = plan.copies("memory"), plan.copies("gradient")
     why = []
     if shards > 1:

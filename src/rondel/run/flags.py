@@ -53,6 +53,7 @@ class Resume:
     env: str | None = None  # the environment's id, where it is in a module of your own
     network: str | None = None  # module:function, where the run has a network of your own
     until_return: float | None = None  # stop when the last 100 episodes reach this mean return
+    eval_episodes: int | None = None  # greedy episodes at the end; by default as many as before
     plan: str | None = None  # another plan to go on with; by default that of the run, as below
     lag: int | None = None  # rounds that the acting weights may be behind
     free: bool = False  # learn from what comes first, the lag a bound; by default as before

@@ -14,7 +14,7 @@ from rondel.run.checkpoint import CheckpointError
 from rondel.run.fields import fits
 
 _FLAGS = (
-    *("steps", "until_return", "env", "network", "log"),
+    *("steps", "until_return", "eval_episodes", "env", "network", "log"),
     *("plan", "lag", "free", "on", "resources", "address"),
 )
 _CONFIG_BYTES = 1 << 24  # a config.json beyond is none of ours

@@ -61,7 +61,7 @@ class Piece(NamedTuple):
 
     @property
     def title(self) -> str:
-        return self.name if self.copies == 1 else f"{self.name} x {self.copies}"
+        return self.name if self.copies == 1 else f"{self.name}, {self.copies} copies"
 
     @property
     def busy(self) -> float:
@@ -118,7 +118,7 @@ class Profile:
     rounds: int  # since then
     pieces: tuple[Piece, ...]
     driver: Piece | None = None  # where it is not in the same thread as the pieces
-    restarts: int = 0  # times that copies were started again, since all was compiled
+    restarts: int = 0  # times that copies were started again, in all
     lost: float = 0.0  # the part of the time in which some of them were not there
     apart: dict[str, float] | None = None  # shares of stages in one program, measured apart
     more_rows: float | None = None  # times as long that a round of four times the rows takes
@@ -135,7 +135,7 @@ class Profile:
 
     def table(self) -> str:
         """Shares by piece, stage and kind, and how they differ among copies: 80 columns at most."""
-        head = f"{'piece, stage':14}{'what':19}{'share':>6}{'of copies':>15}{'times':>12}"
+        head = f"{'piece, stage':14}{'what':19}{'share':>6}{'least, most':>15}{'times':>12}"
         lines = [f"{head}{'bytes':>12}"]
         for piece in (*self.pieces, *([self.driver] if self.driver else [])):
             rows = [share for share in piece.shares if share.part >= _LITTLE]
@@ -178,10 +178,8 @@ def taken(ring: Ring, about: About) -> tuple[Profile, list[dict[str, Any]]]:
     seen = put_together(ring, about, told, _since(driver, base.get(driver.who)))
     before = max((one.seconds for one in base.values()), default=seen.starting)
     again = ring.backend.restarts()
-    if base and ring.base:
-        earlier = ring.base.restarts
-        again = Restarts(again.times - earlier.times, again.seconds - earlier.seconds)
-    lost = min(1.0, again.seconds / max(seen.seconds, 1e-9))
+    earlier = ring.base.restarts if base and ring.base else Restarts()
+    lost = min(1.0, (again.seconds - earlier.seconds) / max(seen.seconds, 1e-9))
     seen = replace(seen, starting=before, rounds=ring.round - first)
     return replace(seen, restarts=again.times, lost=lost), list(chain(*events))
 

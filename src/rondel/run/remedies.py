@@ -11,6 +11,7 @@ from dataclasses import replace
 from math import gcd
 
 from rondel.errors import RondelError
+from rondel.execution import mesh, spread
 from rondel.execution.task import keeps_state
 from rondel.plan import Piece, Plan, parse
 from rondel.run import machine
@@ -54,6 +55,8 @@ def _found(setup: Setup, cores: int) -> Iterator[tuple[str, str]]:
             if flags := _placed(setup, shared if pure else _cut(plan, stages, n), whole=True):
                 yield "cores", f"{flags} --on inline"
                 break
+    if _can_be_one_program(setup, cores):
+        yield "devices", "--on inline"
     if len(plan.pieces) > 2 and acting > 1 and not plan.free:
         fewer = Plan((Piece(ACTING, acting), Piece(("memory", "gradient", "update"))), plan.lag)
         if flags := _placed(setup, fewer):
@@ -71,6 +74,15 @@ def _found(setup: Setup, cores: int) -> Iterator[tuple[str, str]]:
     ):
         if most > plan.copies(stage) and (flags := _placed(setup, _cut(plan, (stage,), most))):
             yield name, flags
+
+
+def _can_be_one_program(setup: Setup, cores: int) -> bool:
+    """Could the copies of this plan be one program on as many cores, and are they none yet?"""
+    task, plan, on = setup.task, setup.plan, setup.options.on
+    whole = mesh.copies_in(plan) if keeps_state(task.env) else 1
+    copies = max(whole, spread.parts_in(plan))
+    elsewhere = on in ("threads", "processes")
+    return elsewhere and 1 < copies <= cores and _fits(setup, plan, task.block, "inline")
 
 
 def _cut(plan: Plan, stages: tuple[str, ...], copies: int) -> Plan | None:

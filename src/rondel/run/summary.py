@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from rondel.run.handovers import Handover
     from rondel.run.run import Run
 
-_COLUMNS = 100
+_COLUMNS = 80
 _KEPT = "\N{NO-BREAK SPACE}"  # where no line ends
+_FAR = 0.05  # of a run's steps
 _FEW = 8  # arrays of a tree, or copies, that are listed one by one
 
 
@@ -30,7 +31,8 @@ def rows(run: Run, cost: Cost, room: int) -> list[tuple[str, str]]:
     world = setup.env_id.partition(":")[0]
     how = f"on {setup.options.on}{lag_rule(ring.plan)}"
     if ring.fused:
-        how = "one fused XLA program"
+        copies = ring.plan.pieces[0].copies
+        how = "one fused XLA program" + (f" on {copies} devices" if copies > 1 else "")
     elif ring.spreads:
         how = f"in this process, gradients on {ring.plan.copies('gradient')} of its devices"
     elif not ring.plan.cut:
@@ -54,9 +56,20 @@ def rows(run: Run, cost: Cost, room: int) -> list[tuple[str, str]]:
     if setup.tuned:
         told = ", ".join(f"{name} {value}" for name, value in setup.tuned.items())
         lines.append(("tuned", f"{told} (--no-tuned for the defaults)"))
-    lines += [("note", note) for note in run.notes]
+    lines += [("note", note) for note in (*_beyond(run), *run.notes)]
     lines.append(("folder", str(run.path)))
     return lines
+
+
+def _beyond(run: Run) -> list[str]:
+    """How far a run may go past its steps, where that is much of them: it ends with a round."""
+    most = run.setup.task.lanes * run.setup.task.algorithm.rollout
+    if most <= _FAR * run.limits.steps:
+        return []
+    past = f"{run.limits.steps:,}"
+    return [
+        f"a round takes up to {most:,} steps, and is not cut: the run may go so far past {past}"
+    ]
 
 
 _PLACES = {"threads": "a thread", "processes": "a process", "ray": "an actor"}
@@ -85,11 +98,14 @@ def _title(held: PieceCost) -> str:
 
 def _taken(cost: Cost, room: int) -> str:
     """What all of it takes of the machine's memory."""
-    there = f" of {size(room)} that are free here" if room else ""
+    taken = f"about {size(cost.total)}"
+    if cost.compiling:
+        taken += f", up to {size(cost.compiling)} more if its programs are not compiled yet"
+    there = f"{',' if cost.compiling else ''} of {size(room)} that are free here" if room else ""
     parts = [(counted(cost.processes, "process", "processes"), cost.process_bytes)]
     parts += [(_title(piece), piece.total) for piece in cost.pieces if piece.total]
     each = ", ".join(f"{name} {size(count)}" for name, count in parts)
-    return f"about {size(cost.total)}{there}: {each}"
+    return f"{taken}{there}: {each}"
 
 
 def _waits(rounds: int) -> str:
@@ -111,7 +127,7 @@ def ending(run: Run, checkpoint: Path) -> str:
     shown = f", mean return of greedy episodes {scored:.1f}" if scored is not None else ""
     again = run.ring.backend.restarts()
     died = (
-        f" Copies that died or hung were started again {counted(again.times, 'time')}, which took "
+        f"\nCopies that died or hung were started again {counted(again.times, 'time')}, which took "
         f"{again.seconds:.1f} s of it."
         if again.times
         else ""
@@ -120,10 +136,10 @@ def ending(run: Run, checkpoint: Path) -> str:
 
 
 def explained(facts: Explanation) -> str:
-    """What would run, for a person: at most 100 columns, no colours."""
+    """What would run, for a person: at most 80 columns, no colours."""
     waits, lanes = _waits(facts.warmup_rounds), counted(facts.lanes, "lane")
     lines = [
-        f"{facts.algorithm} on {facts.env}, {lanes} in blocks of {facts.block}",
+        *_wrapped(f"{facts.algorithm} on {facts.env}, {lanes} in blocks of {facts.block}", 0),
         "",
         *_labelled("plan", facts.plan),
         *_labelled("on", _place(facts)),
@@ -148,6 +164,8 @@ def _place(facts: Explanation) -> str:
     many = f"each of {facts.copies} copies" if facts.copies > 1 else "its one copy"
     if any(fragment.least < fragment.copies for fragment in facts.fragments):
         many = f"each of up to {facts.copies} copies"
+    if facts.devices > 1:
+        return f"inline: in this process, on {facts.devices} devices"
     if facts.on == "inline":
         return "inline: all in this thread"
     if facts.on == "threads":
@@ -224,17 +242,17 @@ def _listed(parts: Sequence[str]) -> str:
 def _handed_over(handovers: Sequence[Handover]) -> list[str]:
     if not handovers:
         return ["Nothing is handed over: all of it is in one place."]
-    lines = [f"{'handed over in a round':44}{'a message':>14}{'messages':>12}{'in all':>14}"]
+    lines = [f"{'handed over in a round':44}{'a message':>12}{'messages':>10}{'in all':>12}"]
     for one in handovers:
         way = f"  {one.maker} -> {one.taker}"
         lines.append(
-            f"{way:24}{one.what:20}{size(one.message_bytes):>14}{one.messages:>12,}"
-            f"{size(one.round_bytes):>14}"
+            f"{way:24}{one.what:20}{size(one.message_bytes):>12}{one.messages:>10,}"
+            f"{size(one.round_bytes):>12}"
         )
         lines += _wrapped(_arrays(one), 6)
     total = sum(one.round_bytes for one in handovers)
     messages = sum(one.messages for one in handovers)
-    lines.append(f"{'  all of it':58}{messages:>12,}{size(total):>14}")
+    lines.append(f"{'  all of it':56}{messages:>10,}{size(total):>12}")
     return lines
 
 
@@ -259,7 +277,12 @@ def _labelled(label: str, text: str, indent: int = 0) -> list[str]:
 def _wrapped(text: str, indent: int) -> list[str]:
     blank = " " * indent
     lines = textwrap.wrap(
-        text, _COLUMNS, initial_indent=blank, subsequent_indent=blank, break_on_hyphens=False
+        text.replace(" - ", f"{_KEPT}-{_KEPT}"),
+        _COLUMNS,
+        initial_indent=blank,
+        subsequent_indent=blank,
+        break_on_hyphens=False,
+        break_long_words=False,
     )
     return [line.replace(_KEPT, " ") for line in lines]
 

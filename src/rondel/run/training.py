@@ -149,8 +149,9 @@ def resume(
     began = time.monotonic()
     at_least(0, eval_episodes=eval_episodes)
     log = outputs.names_in(log)
-    asked = {"steps": steps, "until_return": until_return, "env": env, "network": network}
-    with offering(asked | placing | {"log": tuple(log)}):
+    asked: dict[str, Any] = {"steps": steps, "until_return": until_return, "env": env}
+    asked |= {"eval_episodes": eval_episodes, "network": network, "log": tuple(log)}
+    with offering(asked | placing):
         if seeds := folder.seeds_in(Path(path)):
             brought = {"algorithm": algorithm, "env": env, "config": config, "network": network}
             wanted = (steps, until_return, eval_episodes)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -88,9 +88,22 @@ def watch(
                 last = moment.over or moment.step == steps
                 yield from [image] * (1 + fps // 2 * last)  # a look at how it ended
 
-    with closing(images()) as frames:
+    with _unheard(), closing(images()) as frames:
         video.write(frames, path, fps)
     return Video(path, returns, lengths, ended.count(False))
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """A video has no sound: pygame need not look for a device, and complain if there is none."""
+    if "SDL_AUDIODRIVER" in os.environ:
+        yield
+        return
+    os.environ["SDL_AUDIODRIVER"] = "dummy"
+    try:
+        yield
+    finally:
+        os.environ.pop("SDL_AUDIODRIVER", None)
 
 
 def moments(

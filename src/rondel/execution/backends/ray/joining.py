@@ -14,12 +14,11 @@ from ray.util import client
 from rondel.errors import RondelError
 from rondel.execution.backends.cluster import refuse_if_nobody_listens
 
-
 _starts = False
 
 
 def _leave_the_group() -> None:
-    """Ray's processes end with the driver; a SIGTERM to all of its group is for the driver alone."""
+    """A SIGTERM to all of its group is for the driver; Ray's processes end with that."""
     if _starts:
         os.setpgid(0, 0)
 

@@ -227,6 +227,30 @@ def test_an_env_that_raises_shows_the_users_traceback(tmp_path: Path) -> None:
     assert done.stderr.strip().splitlines()[-1].startswith("rondel: ")
 
 
+def test_an_env_that_leaves_the_process_is_no_success(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import gymnasium, os\n"
+        "class Leaving(gymnasium.Wrapper):\n"
+        "    steps = 0\n"
+        "    def step(self, action):\n"
+        "        Leaving.steps += 1\n"
+        "        if Leaving.steps > 900: os._exit(0)\n"
+        "        return super().step(action)\n"
+        "def make(): return Leaving(gymnasium.make('CartPole-v1'))\n"
+    )
+    command = [sys.executable, "-m", "rondel", "train", "ppo", "mine:make", *SMALL]
+    done = subprocess.run(
+        [*command, "--out", str(tmp_path / "run")],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.strip().splitlines()[-1].startswith("rondel: os._exit was called in this")
+
+
 def test_help_and_version() -> None:
     assert "rondel train ALGORITHM ENV" in rondel("--help").stdout
     assert rondel("--version").stdout.strip() == "0.1.0"

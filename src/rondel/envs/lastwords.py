@@ -70,7 +70,7 @@ def last_words(seconds: float) -> Iterator[None]:
             with suppress(OSError):  # nobody could read it
                 if is_silent:
                     faulthandler.enable(2, all_threads=False)
-            with _never_with_success():
+            with never_with_success():
                 yield
         finally:
             mine.watchdog.end()
@@ -85,12 +85,17 @@ def last_words(seconds: float) -> Iterator[None]:
 
 
 @contextmanager
-def _never_with_success() -> Iterator[None]:
-    """`os._exit(0)` is no success of whoever only wanted to try: it exits with 2 here."""
+def never_with_success(said: str = "") -> Iterator[None]:
+    """`os._exit(0)` of an environment is no success of a run: here it exits with 2, and says so."""
     leave, mine, tries = os._exit, os.getpid(), True
 
     def leave_with_failure(status: int) -> NoReturn:
-        leave(status or 2 if tries and os.getpid() == mine else status)
+        if tries and os.getpid() == mine:
+            if said:
+                with suppress(OSError):
+                    os.write(2, f"rondel: {said}\n".encode())
+            status = status or 2
+        leave(status)
 
     os._exit = leave_with_failure
     try:

@@ -168,6 +168,7 @@ def _eval(argv: list[str]) -> None:
             seed=request.seed,
             env=request.env,
             network=request.network,
+            deadline=request.deadline,
         )
     _say(
         {
@@ -241,6 +242,7 @@ def _record(argv: list[str]) -> None:
             seed=request.seed,
             overwrite=request.overwrite,
             network=request.network,
+            deadline=request.deadline,
         )
     said = {"file": request.file, "episodes": request.episodes, "mean_return": mean}
     _say(said, False)

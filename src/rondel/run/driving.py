@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from rondel.envs.lastwords import never_with_success
 from rondel.execution.loop import met
 from rondel.execution.meter import CALLBACK, OUTPUT
 from rondel.execution.round import Report
@@ -26,12 +27,17 @@ from rondel.run.record import Recorder, number, read
 from rondel.run.run import Run
 from rondel.run.setup import Setup
 from rondel.run.stopping import Stop, interrupts, terminable
+from rondel.types import HostWorld
 
 Callback = Callable[[Run, Report], Any]
 CHECKPOINT_SECONDS = 60.0
 _AT_ONCE = 0.05  # seconds
 _LITTLE = 0.05  # of a run's time, that it may take to measure its stages apart
 _ROWS = 1_000  # of metrics.jsonl, about
+_LEFT = (
+    "os._exit was called in this process, by an environment or a library. The run is not at its "
+    "end; `rondel resume` goes on from its last checkpoint."
+)
 _ENDING = threading.Lock()  # runs of one process may end at the same time, and pictures must not
 _log = logging.getLogger("rondel")
 
@@ -191,7 +197,7 @@ def drive(
 
     By Ctrl-C or SIGTERM, or where these are for another to obey by `stop`, it ends after a round.
     """
-    with run:
+    with never_with_success(_LEFT) if stop is None else nullcontext(), run:
         book = Log(run, began, log, display.note, found)
         display.start(summary.rows(run, *room) if room else [])
         ending = failed = f"The run failed; its folder is {run.path}."
@@ -204,6 +210,8 @@ def drive(
                 if asked.is_set():
                     raise asked.error()
                 with terminable() if stop is None else nullcontext():
+                    if run.eval_episodes and isinstance(run.setup.task.env, HostWorld):
+                        display.note(f"playing {run.eval_episodes:,} greedy episodes")
                     book.finish()
                     ending = summary.ending(run, where)
                     if seen := book.seen:

@@ -60,6 +60,8 @@ class Resume:
     on: str | None = None  # inline, threads, processes, ray
     resources: str | None = None  # what pieces ask of Ray
     address: str | None = None  # of a Ray cluster that runs
+    deadline: float | None = None  # seconds for an answer: a copy that takes longer starts again
+    restarts: int | None = None  # of a copy that died or hangs, without getting any further
     log: Log = ()  # where metrics go besides metrics.jsonl; may be given twice
     json: bool = False  # print the result as one JSON object, and all else on stderr
 
@@ -73,6 +75,7 @@ class Eval:
     env: str | None = None  # another environment to play in, or the one of your own again
     network: str | None = None  # module:function, where the run has a network of your own
     seed: int = 0  # where the environments' randomness comes from
+    deadline: float | None = None  # seconds that an environment may take for an answer
     json: bool = False  # print the result as one JSON object, and all else on stderr
 
 
@@ -89,6 +92,7 @@ class Watch:
     seed: int = 0  # where the environments' randomness comes from
     steps: int = 1_000  # of an episode that are shown at the most
     fps: int = 30  # pictures a second
+    deadline: float | None = None  # seconds that an environment may take for an answer
     overwrite: bool = False  # a file that is there already
     json: bool = False  # print the result as one JSON object, and all else on stderr
 
@@ -132,4 +136,5 @@ class Record:
     seed: int = 0  # where the environment's randomness comes from
     env: str | None = None  # another environment than the one it was trained in
     network: str | None = None  # your own as module:function, if the run had one
+    deadline: float | None = None  # seconds that an environment may take for an answer
     overwrite: bool = False  # put them in the place of a file that is there

@@ -30,16 +30,18 @@ def evaluate(
     algorithm: Any = None,
     config: Any = None,
     network: Any = None,
+    deadline: float | None = None,
 ) -> Evaluation:
     """Greedy episodes in fresh environments, of a run, a policy, or what a folder holds.
 
-    An algorithm, environment or network of your own has to be brought again for a folder.
+    An algorithm, environment or network of your own has to be brought again for a folder. One that
+    answers later than after `deadline` seconds, by default the run's, hangs: that is an error.
 
     >>> rondel.evaluate(run, episodes=100).mean
     """
     if episodes < 1:
         raise RondelError(f"episodes={episodes} shows nothing: 1 or more would work.")
-    with opened(what, env, algorithm, config, network) as (policy, world):
+    with opened(what, env, algorithm, config, network, deadline) as (policy, world):
         return run_episodes(policy.algorithm, world, policy.weights, episodes, seed)
 
 
@@ -50,17 +52,23 @@ def opened(
     algorithm: Any,
     config: Any,
     network: Any,
+    deadline: float | None,
 ) -> Iterator[tuple[Policy, Env | HostWorld]]:
     """The policy of a run, or of what a folder holds, and the environment to play it in."""
+    if deadline is not None and not deadline > 0:
+        raise RondelError(f"deadline={deadline} can't work: seconds, more than 0, would.")
     if isinstance(what, Run | Policy):
-        deadline = what.setup.options.deadline if isinstance(what, Run) else DEADLINE
-        yield _policy(what), guarded(_world(what, env), deadline)
+        yield _policy(what), guarded(_world(what, env), deadline or _deadline_of(what))
         return
     own = not folder.can_be_made(saved.read(checkpoint.find(Path(what))).env)
     bring = env if own else None  # a run of ours can be tried in any environment
     brought = {"algorithm": algorithm, "env": bring, "config": config, "network": network}
     with load(what, memory=False, **brought) as run:
-        yield run.policy, guarded(_world(run, env), run.setup.options.deadline)
+        yield run.policy, guarded(_world(run, env), deadline or _deadline_of(run))
+
+
+def _deadline_of(what: Run | Policy) -> float:
+    return what.setup.options.deadline if isinstance(what, Run) else DEADLINE
 
 
 def _world(what: Run | Policy, env: Any) -> Env | HostWorld:
@@ -95,6 +103,7 @@ def record(
     algorithm: Any = None,
     config: Any = None,
     network: Any = None,
+    deadline: float | None = None,
 ) -> float:
     """Write greedy episodes into a file, as demonstrations for others; returns their mean return.
 
@@ -109,7 +118,8 @@ def record(
     refuse_to_replace(Path(file), overwrite)
     machine.settle()  # a run that comes after it must not find JAX started otherwise
     if callable(what):
-        return demonstrations.record_with(what, make(env), file, episodes, seed)
-    with opened(what, env, algorithm, config, network) as (policy, world):
+        world = guarded(make(env), deadline or DEADLINE)
+        return demonstrations.record_with(what, world, file, episodes, seed)
+    with opened(what, env, algorithm, config, network, deadline) as (policy, world):
         act = demonstrations.act_of(policy)
         return demonstrations.record_with(act, world, file, episodes, seed)

@@ -66,6 +66,7 @@ def watch(
     algorithm: Any = None,
     config: Any = None,
     network: Any = None,
+    deadline: float | None = None,
 ) -> Video:
     """Write a video of greedy episodes of a run, a policy, or what a folder holds.
 
@@ -80,7 +81,7 @@ def watch(
     returns, lengths, ended = [0.0] * episodes, [0] * episodes, [False] * episodes
 
     def images() -> Generator[Any, None, None]:
-        with opened(what, env, algorithm, config, network) as (policy, world):
+        with opened(what, env, algorithm, config, network, deadline) as (policy, world):
             for moment in moments(policy, world, episodes, seed, steps):
                 at = moment.episode
                 returns[at], lengths[at], ended[at] = moment.total, moment.step, moment.over

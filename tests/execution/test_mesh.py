@@ -7,10 +7,18 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from execution.test_equality import task
 from marks import few_of
+from rondel.envs import make
+from rondel.execution import fragment
+from rondel.execution.fragment import Fragment
+from rondel.execution.hosted import HostedLanes
+from rondel.execution.spread import SpreadFragment
+from rondel.plan import parse
 
 TESTS = Path(__file__).parents[1]
 
@@ -73,6 +81,37 @@ def test_copies_on_devices_equal_copies_in_turn(name: str, plan: str, world: str
         timeout=280,
     )
     assert done.stdout.strip() == "equal", done.stderr
+
+
+WORLD = make("gymnasium:CartPole-v1")
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
+    """What fragments that are made here ask for, and close."""
+    seen: dict[str, list[Any]] = {"memory": [], "closed": []}
+    monkeypatch.setattr(fragment, "refuse_too_much", seen["memory"].append)
+    monkeypatch.setattr(HostedLanes, "close", lambda self: seen["closed"].append(self))
+    return seen
+
+
+def test_there_must_be_room_for_the_memory_of_every_device(made: dict[str, list[Any]]) -> None:
+    Fragment(task("dqn", WORLD), parse("all"), 0, 0)
+    SpreadFragment(task("dqn", WORLD), parse(SPREAD))  # that there is one device here is no matter
+    one, two = made["memory"]
+    assert two == 2 * one > 0
+
+
+def test_environments_are_closed_if_devices_take_no_more(
+    made: dict[str, list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(SpreadFragment, "_everywhere", full)
+    with pytest.raises(MemoryError):
+        SpreadFragment(task("dqn", WORLD), parse(SPREAD))
+    assert len(made["closed"]) == 1
 
 
 TREE = """

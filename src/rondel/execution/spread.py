@@ -46,6 +46,9 @@ class SpreadFragment(Fragment):
         self.parts = plan.copies("gradient")
         self.mesh = Mesh(np.array(jax.local_devices()[: self.parts]), ("copy",))
         super().__init__(task, parse("all"), 0, 0)
+
+    def _start(self) -> None:
+        super()._start()
         self.learner, self.memory = self._everywhere((self.learner, self.memory))
 
     def _everywhere(self, tree: Tree) -> Tree:

@@ -43,7 +43,7 @@ from rondel.execution.backends.starter import Starter
 from rondel.execution.backends.worker import Answer, At, Call, Start
 from rondel.execution.fragment import RESULTS
 from rondel.execution.patience import patience
-from rondel.execution.supervise import AGAIN, told
+from rondel.execution.supervise import AGAIN, because, told
 from rondel.execution.task import on_host, to_device
 from rondel.plan import Plan
 
@@ -312,7 +312,7 @@ class Processes:
                     self._mourn(self._by_fd[fd])
                     return
         if isinstance(error, Lost | Late) and self._restarts:
-            self._revive(copy, f"stopped, because {error}".rstrip("."))
+            self._revive(copy, because(error))
         else:
             self._end(error)
 

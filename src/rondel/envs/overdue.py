@@ -2,7 +2,8 @@
 
 An interrupt as of Ctrl-C ends what runs or waits in Python, and shows where that was. What native
 code does not come back from can only be ended with the process; if it holds Python's lock meanwhile
-no thread of ours runs, so then it is `faulthandler` that ends it.
+no thread of ours runs, so then it is `faulthandler` that ends it, with its own status of 1. It has
+one timer, and nobody can ask whether it is set: a program's own is replaced.
 """
 
 from __future__ import annotations

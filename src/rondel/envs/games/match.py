@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rondel.envs.episodic import Episode, episodic
+from rondel.envs.episodic import Episode, episodic, select
 from rondel.envs.games import opponents
 from rondel.errors import RondelError
 from rondel.ops import random
@@ -95,13 +95,13 @@ def against(spec: EnvSpec, game: Game, reply: Opponent, draw: Draw | None = None
         opened, _, _ = game.step(board, reply(board, random.fold(keys, 1)))
         ours = random.uniform(random.fold(keys, 2), 1)[:, 0] < 0.5
         none = jnp.zeros(keys.shape, jnp.uint32)
-        return Match(_where(ours, board, opened), keys, none, jnp.ones(keys.shape, bool))
+        return Match(select(ours, board, opened), keys, none, jnp.ones(keys.shape, bool))
 
     def move(match: Match, action: Array) -> tuple[Match, Array, Array]:
         board, won, over = game.step(match.board, action)
         answer = reply(board, random.fold(match.key, 3, match.moves))
         replied, lost, ended = game.step(board, answer)
-        after = Match(_where(over, board, replied), match.key, match.moves + 1, ~over)
+        after = Match(select(over, board, replied), match.key, match.moves + 1, ~over)
         return after, jnp.where(over, won, -lost), over | ended
 
     def observe(match: Match) -> Tree:
@@ -129,10 +129,3 @@ def _drawing(
         return draw(stones if first else stones[..., ::-1])
 
     return drawn
-
-
-def _where(lanes: Array, chosen: Tree, other: Tree) -> Tree:
-    def pick(a: Array, b: Array) -> Array:
-        return jnp.where(lanes.reshape(-1, *(1,) * (b.ndim - 1)), a, b)
-
-    return jax.tree.map(pick, chosen, other)

@@ -88,7 +88,7 @@ def _written(figure: float) -> str:
 
 def _named(peer: str) -> str:
     names = {"sb3": "SB3", "torch": "SB3", "sbx": "SBX", "sf": "Sample Factory", "rllib": "RLlib"}
-    library = peer.partition("_")[0]
+    library = peer.partition("_")[0].partition("-")[0]
     return names.get(library, library)
 
 

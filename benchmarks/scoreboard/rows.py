@@ -112,6 +112,15 @@ ROWS = [
         ("sb3_host", "sbx_host", "sf_host", "rllib_host"), goal=10, quick=True,
     ),
     Row(
+        "host, APPO", "the same by APPO, which acts while it learns (Sample Factory: too)",
+        "steps/s",
+        speed(
+            f"appo gymnasium:CartPole-v1 --steps 200000 {HOST}"
+            " --plan 'actor | learner' --lag 1 --on processes"
+        ),
+        ("sf_host", "sb3_host"), goal=6,
+    ),
+    Row(
         "host, EnvPool", "the same over EnvPool's CartPole (peers: Gymnasium's)", "steps/s",
         speed(f"ppo envpool:CartPole-v1 --steps 100000 {HOST}"),
         ("sb3_host", "sbx_host", "sf_host", "rllib_host"),
@@ -139,12 +148,16 @@ ROWS = [
     Row(
         "Pong 4ep", "PPO, pixels, Nature CNN, 8 envs x 128, 4 epochs of 4 x 256", "steps/s",
         speed(f"ppo envpool:Pong-v5 --steps 16000 --epochs 4 {PONG} {SHARED}"),
-        ("sb3_pong",), goal=1.4,
+        ("sb3_pong", "rllib-atari_pong:ppo"), goal=1.4,
     ),
     Row(
         "Pong 1ep", "IMPALA (peer: APPO), pixels, Nature CNN, 8 envs x 128, one pass", "steps/s",
         speed(f"impala envpool:Pong-v5 --steps 25000 {PONG} {SHARED}"),
-        ("sf_pong",), goal=2,
+        ("sf_pong", "rllib-atari_pong:impala"), goal=2,
+    ),
+    Row(
+        "Pong APPO", "the same by APPO", "steps/s",
+        speed(f"appo envpool:Pong-v5 --steps 25000 --epochs 1 {PONG} {SHARED}"), ("sf_pong",),
     ),
     Row(
         "replay add", "prioritised, 1,000,000 rows of 4 numbers, 64 at a time", "rows/s",

@@ -121,6 +121,10 @@ MASK = "action_mask"
 allowed: a flag for each choice of a Discrete action; for MultiDiscrete, the choices of all entries
 one after the other."""
 
+STATE = "game_state"
+"""An observation that is a dict with this key carries where a game stands, for algorithms that look
+ahead. No network sees it, and memory need not keep it."""
+
 
 def zeros(space: Space, *batch: int) -> Any:
     """A tree of NumPy zeros of the space's shape, with `batch` axes in front."""

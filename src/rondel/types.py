@@ -48,8 +48,9 @@ class Step(NamedTuple):
 class Game(NamedTuple):
     """The rules of a game for two who move in turns, for algorithms that look ahead.
 
-    Pure functions over lanes, from the view of the player whose turn it is. What is seen is all
-    that there is to know: `state(observe(s))` goes on as `s` does.
+    Pure functions over lanes, from the view of the player whose turn it is. An observation holds
+    all that there is to know: `state(observe(s))` goes on as `s` does. Where that is more than
+    what a player sees, it is in a part of its own, `spaces.STATE`.
     """
 
     start: Callable[[int], Tree]  # (b) -> state [b, ...]: nobody has moved

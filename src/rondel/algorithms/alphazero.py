@@ -195,7 +195,7 @@ def prepare(
     _, last = judge(model, params, jax.tree.map(lambda x: x[-1], tr.obs))
     turn = -1.0 if game.self_play else 1.0
     target = targets(tr, tr.extras, last, turn, config.value_lambda)
-    obs = jax.tree.map(lambda x: x[:-1], tr.obs)
+    obs = jax.tree.map(lambda x: x[:-1], nets.without_state(tr.obs))
     rows = Rows(obs, tr.extras.policy, target, tr.first[:-1], tr.valid)
     return Stretch(turned(rows), ()), tr.valid.sum(0)
 
@@ -270,7 +270,8 @@ def _game(spec: EnvSpec, model: Env | None) -> Game:
     if game is None or not isinstance(spec.action, Discrete):
         raise RondelError(
             f"alphazero looks ahead by a game's rules, and {spec.id} has none to offer: "
-            "TicTacToe-v0 and ConnectFour-v0 do, and so does an Env with a `game` of your own."
+            "TicTacToe-v0, ConnectFour-v0 and pgx's games for two (pgx:othello) do, and so does an "
+            "Env with a `game` of your own."
         )
     return game
 

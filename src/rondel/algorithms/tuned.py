@@ -46,6 +46,18 @@ _REMEMBERED: dict[str, Any] = {
     "overlap": 8,
     "burn_in": 8,
 }
+# four actors share the lanes
+_CONNECT_FOUR: dict[str, Any] = {
+    "lanes": 128,
+    "block": 32,
+    "rollout": 64,  # most games end within a round, and so most positions have a result
+    "considered": 7,
+    "updates": 128,
+    "capacity": 1_000_000,
+    "warmup": 8_000,
+    "stray": 0.25,
+    "network": "board",
+}
 
 TUNED: dict[str, dict[str, dict[str, Any]]] = {
     "ppo": {
@@ -159,16 +171,8 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
     # a search is quicker for many lanes in one call, and four actors still share them
     "alphazero": {
         "TicTacToe-v0": {"block": 16},
-        "ConnectFour-v0": {
-            "lanes": 128,
-            "block": 32,
-            "rollout": 64,  # most games end within a round, and so most positions have a result
-            "considered": 7,
-            "updates": 128,
-            "capacity": 1_000_000,
-            "warmup": 8_000,
-            "stray": 0.25,
-            "network": "board",
-        },
+        "tic_tac_toe": {"block": 16},  # pgx's
+        "ConnectFour-v0": _CONNECT_FOUR,
+        "connect_four": _CONNECT_FOUR,
     },
 }

@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 
 from rondel.errors import RondelError
-from rondel.nets import mask_of
+from rondel.nets import unseen
 from rondel.ops import statistics
 from rondel.ops.statistics import Moments, ReturnScale
-from rondel.spaces import MASK, zeros
+from rondel.spaces import zeros
 from rondel.types import Algorithm, Array, EnvSpec, Trajectory, Tree
 
 _OBSERVATIONS = ("obs", "next_obs")
@@ -49,7 +49,7 @@ def with_observation_normalisation(
 
     def see(moments: Moments, obs: Tree) -> Tree:
         seen = statistics.normalise(moments, obs, clip)
-        return seen if mask_of(obs) is None else seen | {MASK: obs[MASK]}
+        return seen | unseen(obs) if isinstance(obs, dict) else seen
 
     def absorb(state: Normalised, summary: tuple[Tree, Moments, Moments]) -> Normalised:
         inner, observed, acted = summary

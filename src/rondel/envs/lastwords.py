@@ -62,7 +62,7 @@ def last_words(seconds: float) -> Iterator[None]:
     """
     global _trial
     outer, words = _trial, _Words()
-    mine = _Trial(words, Watchdog(seconds, words.end))
+    mine = _Trial(words, Watchdog(seconds, words.end, "when it was tried out before the run"))
     is_silent = not faulthandler.is_enabled()
     try:
         try:

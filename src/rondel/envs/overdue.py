@@ -1,4 +1,4 @@
-"""Ends the try of an environment that takes too long: by an interrupt, or else with this process.
+"""Ends a call of an environment that takes too long: by an interrupt, or else with this process.
 
 An interrupt as of Ctrl-C ends what runs or waits in Python, and shows where that was. What native
 code does not come back from can only be ended with the process; if it holds Python's lock meanwhile
@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import faulthandler
 import logging
+import math
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from rondel.envs.errors import EnvError
@@ -26,29 +27,46 @@ _log = logging.getLogger("rondel")
 
 
 class Watchdog:
-    """Looks from another thread how long a try takes. `last` is called before it ends the process.
+    """Looks from another thread how long a call takes. `last` is called before it ends the process.
 
-    Only what the main thread does is ended: others can't be interrupted, and may not be all that
-    there is.
+    `when` says in what part of a run, for people. Only what the main thread does is ended: others
+    can't be interrupted, and may not be all that there is.
     """
 
-    def __init__(self, seconds: float, last: Callable[[], None]) -> None:
-        self._seconds, self._last = seconds, last
+    def __init__(self, seconds: float, last: Callable[[], None], when: str) -> None:
+        self._seconds, self._last, self._when = seconds, last, when
         self._is_main = threading.current_thread() is threading.main_thread()
         self._lock, self._over = threading.Lock(), threading.Event()
-        self._env, self._doing, self._since = "", "", 0.0
+        self._env, self._since = "", math.inf
+        self._doing: object = ""
         self._told = ""  # what was said
         self._thread: threading.Thread | None = None
 
+    @contextmanager
+    def looking(self, env: str, doing: object) -> Iterator[None]:
+        """Within it an environment does this, which is only written out if it takes too long."""
+        self._begin(env, doing)
+        try:
+            yield
+        except KeyboardInterrupt as interrupt:
+            if (blamed := self.blamed(interrupt)) is interrupt:
+                raise
+            raise blamed from interrupt
+        finally:
+            self._since = math.inf
+
     def note(self, env: str, doing: str) -> None:
-        """An environment does this next, such as "step(3)"."""
+        """An environment does this next, such as "step(3)", and might hold Python's lock."""
+        self._begin(env, doing)
+        if self._is_main:
+            with suppress(OSError, ValueError, RuntimeError):  # there is no stderr
+                faulthandler.dump_traceback_later(self._seconds + 2 * _GRACE, exit=True, file=2)
+
+    def _begin(self, env: str, doing: object) -> None:
         self._env, self._doing, self._since = env, doing, time.monotonic()
         if self._thread is None:
             self._thread = threading.Thread(target=self._look, name="rondel-trial", daemon=True)
             self._thread.start()
-        if self._is_main:
-            with suppress(OSError, ValueError, RuntimeError):  # there is no stderr
-                faulthandler.dump_traceback_later(self._seconds + 2 * _GRACE, exit=True, file=2)
 
     def end(self) -> None:
         """It is over; what took too long is raised here if it was interrupted just now."""
@@ -67,8 +85,8 @@ class Watchdog:
                 if self._over.is_set() or time.monotonic() - self._since < self._seconds:
                     continue
                 self._told = (
-                    f"{self._env} has taken {self._seconds:g} s in {self._doing} when it was tried "
-                    "out before the run: it hangs, or needs a longer --deadline."
+                    f"{self._env} has taken {self._seconds:g} s in {self._doing} {self._when}: it "
+                    "hangs, or needs a longer --deadline."
                 )
                 if self._is_main and _hears_interrupts():
                     signal.pthread_kill(_main(), signal.SIGINT)

@@ -20,7 +20,7 @@ from rondel.envs.near import near
 from rondel.errors import RondelError
 from rondel.types import Env, HostWorld
 
-WORLDS = ("jax", "gymnasium", "gymnax", "envpool", "envpool-xla", "probe")
+WORLDS = ("jax", "gymnasium", "gymnax", "pgx", "envpool", "envpool-xla", "probe")
 
 CLASSICS = {
     "CartPole-v1": "cartpole",
@@ -77,10 +77,11 @@ def names() -> dict[str, list[str]]:
 
     EnvPool's are there if it is installed; its world `envpool-xla` has the same ones.
     """
-    from rondel.envs import gymnax
+    from rondel.envs import gymnax, pgx
     from rondel.envs.gym.worlds import registered
 
     found = {"jax": list(_MODULES), "gymnasium": registered(), "gymnax": gymnax.registered()}
+    found["pgx"] = pgx.registered()
     if is_installed("envpool"):
         from rondel.envs import envpool
 
@@ -132,6 +133,10 @@ def _by_id(env_id: str) -> Env | HostWorld:
 
         if gymnax.is_registered(name):
             return gymnax.from_id(name)
+    if world == "pgx":
+        from rondel.envs import pgx
+
+        return pgx.from_id(name)
     if world in WORLDS:
         raise RondelError(f"There is no environment {env_id!r}.{_near(env_id)}")
     return make(_imported(env_id, world, name))

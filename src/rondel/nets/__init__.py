@@ -3,7 +3,7 @@
 from rondel.nets.action_values import action_values, dueling
 from rondel.nets.actor_critic import ActorCritic, separate, shared
 from rondel.nets.critic import critic, policy, several
-from rondel.nets.encode import encode, mask_of, width
+from rondel.nets.encode import encode, mask_of, unseen, width, without_state
 from rondel.nets.images import board, impala, minatar, nature
 from rondel.nets.mlp import mlp
 from rondel.nets.noisy import with_noise
@@ -36,6 +36,8 @@ __all__ = [
     "several",
     "shared",
     "torso",
+    "unseen",
     "width",
     "with_noise",
+    "without_state",
 ]

@@ -8,17 +8,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rondel.spaces import MASK, Box, Discrete, Leaf, MultiDiscrete, Space
+from rondel.spaces import MASK, STATE, Box, Discrete, Leaf, MultiDiscrete, Space
 from rondel.types import Array, Tree
 
 
 def parts(space: Space, obs: Tree) -> list[tuple[Leaf, Any]]:
-    """The leaves of a space with what `obs` has in their places, masks left out.
+    """The leaves of a space with what `obs` has in their places; what is `unseen` is left out.
 
     In the order in which `encode` puts them; dicts are read by name.
     """
     if isinstance(space, dict):
-        names = sorted(name for name in space if name != MASK)
+        names = sorted(name for name in space if name not in (MASK, STATE))
         return [pair for name in names for pair in parts(space[name], obs[name])]
     if isinstance(space, tuple):
         return [pair for s, o in zip(space, obs, strict=True) for pair in parts(s, o)]
@@ -38,6 +38,18 @@ def encode(space: Space, obs: Tree) -> Array:
 def mask_of(obs: Tree) -> Array | None:
     """Which actions are allowed, where the observation says it."""
     return obs[MASK] if isinstance(obs, dict) and MASK in obs else None
+
+
+def unseen(obs: Tree) -> dict[str, Array]:
+    """What it has besides that no network sees: a mask, a game's state."""
+    return {name: obs[name] for name in (MASK, STATE) if isinstance(obs, dict) and name in obs}
+
+
+def without_state(obs: Tree) -> Tree:
+    """All of it but a game's state."""
+    if not isinstance(obs, dict):
+        return obs
+    return {name: part for name, part in obs.items() if name != STATE}
 
 
 def _width(space: Leaf) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 
 from rondel import spaces
 from rondel.envs import make
+from rondel.envs.guarded import guarded
 from rondel.errors import RondelError
 from rondel.run import checkpoint, demonstrations, folder, machine, saved
 from rondel.run.evaluation import Evaluation, run_episodes
@@ -52,13 +53,13 @@ def opened(
 ) -> Iterator[tuple[Policy, Env | HostWorld]]:
     """The policy of a run, or of what a folder holds, and the environment to play it in."""
     if isinstance(what, Run | Policy):
-        yield _policy(what), _world(what, env)
+        yield _policy(what), guarded(_world(what, env))
         return
     own = not folder.can_be_made(saved.read(checkpoint.find(Path(what))).env)
     bring = env if own else None  # a run of ours can be tried in any environment
     brought = {"algorithm": algorithm, "env": bring, "config": config, "network": network}
     with load(what, memory=False, **brought) as run:
-        yield run.policy, _world(run, env)
+        yield run.policy, guarded(_world(run, env), run.setup.options.deadline)
 
 
 def _world(what: Run | Policy, env: Any) -> Env | HostWorld:

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from rondel.envs.guarded import guarded
 from rondel.errors import RondelError, at_least
 from rondel.execution import episodes
 from rondel.execution.backend import Backend
@@ -86,7 +87,8 @@ class Run:
         at_least(1, episodes=episodes)
         task = self.setup.task
         seed = task.seed if seed is None else seed
-        return run_episodes(task.algorithm, task.env, self.ring.acting(), episodes, seed)
+        world = guarded(task.env, self.setup.options.deadline)
+        return run_episodes(task.algorithm, world, self.ring.acting(), episodes, seed)
 
     def profile(self) -> Profile:
         """Where its time went so far. What ran elsewhere must not have ended yet."""

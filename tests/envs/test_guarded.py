@@ -1,0 +1,116 @@
+"""An environment that hangs while it is played in: named, and ended."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import rondel
+from rondel.envs import EnvError, make
+from rondel.envs.guarded import guarded
+
+
+class Hanging(gymnasium.Env[Any, Any]):
+    """It hangs in its third step or in a reset, if it is told to."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+    hangs = ""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.steps = 0
+        self._hang("reset")
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        if self.steps == 3:
+            self._hang("step")
+        return np.zeros(2, np.float32), 1.0, self.steps == 5, False, {}
+
+    def _hang(self, where: str) -> None:
+        if self.hangs == where:
+            time.sleep(3600)
+
+
+@pytest.mark.parametrize("where", ["reset", "step"])
+def test_an_evaluation_that_hangs_ends_with_a_sentence(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = {"lanes": 2, "rollout": 8, "minibatches": 1, "hidden": (4,), "deadline": 1.0}
+    with rondel.start("ppo", Hanging, steps=16, **small) as run:
+        list(run)
+        assert run.evaluate(4).returns.tolist() == [5.0] * 4
+        monkeypatch.setattr(Hanging, "hangs", where)
+        with pytest.raises(EnvError, match=rf"own:Hanging has taken 1 s in {where}\(.*played in"):
+            run.evaluate(4)
+        looks_on = [t for t in threading.enumerate() if t.name == "rondel-trial"]
+        for thread in looks_on:
+            thread.join(10)
+        assert not any(thread.is_alive() for thread in looks_on)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_slow_ones_have_their_time() -> None:
+    world = guarded(make("gymnasium:CartPole-v1"), 0.3)
+    env = world.make(1, 0)
+    env.reset(np.array([1]))
+    for _ in range(3):
+        time.sleep(0.2)  # not the environment's
+        env.step(np.array([0]))
+    env.close()
+
+
+def test_ctrl_c_stays_what_it_is() -> None:
+    class Interrupted:
+        def step(self, action: Any) -> Any:
+            signal.raise_signal(signal.SIGINT)
+
+        def close(self) -> None:
+            pass
+
+    world = make("gymnasium:CartPole-v1")
+    env = guarded(world._replace(make=lambda *_: Interrupted()), 5.0).make(1, 0)
+    with pytest.raises(KeyboardInterrupt):
+        env.step(np.array([0]))
+    env.close()
+
+
+def test_traceable_ones_are_left_as_they_are() -> None:
+    env = make("jax:CartPole-v1")
+    assert guarded(env) is env
+
+
+NATIVE = """
+import ctypes, numpy as np
+from rondel.envs import make
+from rondel.envs.guarded import guarded
+sleeps = ctypes.CDLL(None).sleep
+class Deaf:
+    def step(self, action):
+        while True:
+            try: sleeps(3600)
+            except KeyboardInterrupt: pass
+world = make("gymnasium:CartPole-v1")
+guarded(world._replace(make=lambda *_: Deaf()), 0.5).make(1, 0).step(np.array([1]))
+"""
+
+
+def test_native_code_that_hears_nothing_ends_with_the_program() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", NATIVE], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.strip() == (
+        "rondel: gymnasium:CartPole-v1 has taken 0.5 s in step([1]) while it was played in: it "
+        "hangs, or needs a longer --deadline."
+    )

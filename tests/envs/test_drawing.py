@@ -1,15 +1,19 @@
 """Pictures of tasks, and pictures out of what is seen."""
 
+import itertools
+
 import jax
 import numpy as np
 import pytest
 
 from rondel.envs import make
 from rondel.envs.classic import cartpole
-from rondel.envs.drawing import Canvas
-from rondel.envs.registry import CLASSICS, PROBES
+from rondel.envs.drawing import BLUE, INK, PALE, RED, Canvas
+from rondel.envs.games.drawing import draw as draw_board
+from rondel.envs.registry import CLASSICS, GAMES, PROBES
 from rondel.envs.seen import picture_of
-from rondel.spaces import Box, Discrete, MultiBinary
+from rondel.run.lane import lane_of
+from rondel.spaces import MASK, Box, Discrete, MultiBinary
 
 
 def test_a_canvas_has_the_units_of_the_task():
@@ -28,6 +32,7 @@ def test_a_canvas_has_the_units_of_the_task():
     [
         "jax:KeyDoor-v0",
         *(f"jax:{name}" for name in CLASSICS),
+        *(f"jax:{name}" for name in GAMES),
         *(f"probe:{name}" for name in PROBES),
     ],
 )
@@ -51,6 +56,75 @@ def test_a_pole_that_leans_to_the_right_is_drawn_so():
     red, _, blue = np.moveaxis(picture.astype(int), -1, 0)
     down, across = np.nonzero(blue - red > 100)
     assert across[down.argmin()] > across[down.argmax()]
+
+
+BESIDE = (0.78, 0.6)  # in a cell's stone, and beside the line of a win, whichever way that runs
+MIDDLE = (0.5, 0.5)
+
+
+def cells(picture, rows, columns, at=BESIDE):
+    """The colour at one place of each cell."""
+    height, width, _ = picture.shape
+    names = {tuple(bytes.fromhex(c[1:])): c for c in (RED, BLUE, PALE, INK)}
+    down = ((np.arange(rows) + at[0]) * height / rows).astype(int)
+    right = ((np.arange(columns) + at[1]) * width / columns).astype(int)
+    return np.array([[names[tuple(map(int, picture[y, x]))] for x in right] for y in down])
+
+
+def test_a_board_has_the_cells_where_they_are_seen_and_a_line_through_what_won():
+    stones = np.zeros((3, 3, 2), np.int8)
+    stones[0, 0, 0] = stones[0, 1, 0] = stones[1, 0, 1] = stones[2, 2, 1] = 1
+    expected = [[RED, RED, PALE], [BLUE, PALE, PALE], [PALE, PALE, BLUE]]
+    assert cells(draw_board(stones, 3), 3, 3).tolist() == expected
+    assert INK not in cells(draw_board(stones, 3), 3, 3, MIDDLE)
+    stones[0, 2, 0] = 1
+    won = cells(draw_board(stones, 3), 3, 3, MIDDLE)
+    assert won[0].tolist() == [INK] * 3
+    assert INK not in won[1:]
+    assert INK not in cells(draw_board(stones, 4), 3, 3, MIDDLE)
+
+
+@pytest.mark.parametrize("line", [[0, 4, 8], [2, 4, 6], [1, 4, 7], [6, 7, 8]])
+def test_a_line_is_drawn_each_way(line):
+    stones = np.zeros((9, 2), np.int8)
+    stones[line, 1] = 1
+    won = cells(draw_board(stones.reshape(3, 3, 2), 3), 3, 3, MIDDLE).reshape(-1)
+    assert (won == INK).nonzero()[0].tolist() == line
+
+
+def played(lane, game, random):
+    """A game of moves at random: its pictures, and its last step."""
+    step, pictures = lane.begin(game), [lane.picture()]
+    while not step.terminated[0]:
+        mask = np.asarray(step.obs[MASK])
+        step = lane.step((mask * (1 + random.random(mask.shape))).argmax(-1))
+        pictures.append(lane.picture())
+    return pictures, step
+
+
+@pytest.mark.parametrize("arguments", ["", "?opponent=random"])
+@pytest.mark.parametrize(("name", "rows", "columns"), [("TicTacToe", 3, 3), ("ConnectFour", 6, 7)])
+def test_stones_keep_their_colours_through_a_game(name, rows, columns, arguments):
+    random, results, openings = np.random.default_rng(0), set(), set()
+    lane = lane_of(make(f"jax:{name}-v0{arguments}"), seed=0)
+    for game in range(12):
+        pictures, step = played(lane, game, random)
+        boards = [cells(picture, rows, columns) for picture in pictures]
+        for before, after in itertools.pairwise(boards):
+            there = before != PALE
+            np.testing.assert_array_equal(after[there], before[there])
+            assert 1 <= (after != before).sum() <= (2 if arguments else 1)
+        # who moves first is red; with an opponent we are, and it is the opponent's stone if one
+        # lies there already
+        assert set(boards[0][boards[0] != PALE]) <= ({BLUE} if arguments else set())
+        assert RED in boards[1]
+        openings.add((boards[0] != PALE).sum())
+        won = float(step.episode_return[0])
+        line = cells(pictures[-1], rows, columns, MIDDLE) == INK
+        assert set(boards[-1][line]) == {1.0: {RED}, 0.0: set(), -1.0: {BLUE}}[won]
+        results.add(won)
+    assert results >= {-1.0, 1.0}
+    assert openings == ({0, 1} if arguments else {0})
 
 
 def box(*shape, dtype="uint8", high=255, frames=1):

@@ -55,6 +55,7 @@ def test_games_against_oneself_follow_the_rules_of_pgx(name):
         np.testing.assert_array_equal(np.asarray(ours.reward)[going], reward[going])
         ends = np.asarray(theirs.terminated)
         np.testing.assert_array_equal(np.asarray(ours.terminated)[going], ends[going])
+        assert not np.signbit(np.asarray(ours.episode_return)[going & ~ends]).any()  # 0, not -0
         # the first player moves at odd plies
         result = reward * (1 if ply % 2 else -1)
         np.testing.assert_array_equal(

@@ -68,7 +68,7 @@ def test_one_of_your_own_is_named_by_its_module(tmp_path, monkeypatch):
             [
                 "no world 'atari'",
                 "nor such a module",
-                "jax, gymnasium, gymnax, envpool",
+                "jax, gymnasium, gymnax, pgx, envpool",
                 "gymnasium:atari:Pong",
             ],
         ),

@@ -7,10 +7,18 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from execution.test_equality import task
 from marks import few_of
+from rondel.envs import make
+from rondel.execution import fragment
+from rondel.execution.fragment import Fragment
+from rondel.execution.hosted import HostedLanes
+from rondel.execution.spread import SpreadFragment
+from rondel.plan import parse
 
 TESTS = Path(__file__).parents[1]
 
@@ -26,6 +34,8 @@ import jax
 jax.config.update("jax_num_cpu_devices", 2)
 import numpy as np
 
+from algorithms.test_ppo_memory import recurrent_task
+from execution import test_equality_control as control
 from execution.backends.same import gymnasium_cartpole
 from execution.test_equality import ENV, assert_equal, run, task
 from rondel.execution.backends.inline import Inline
@@ -34,21 +44,31 @@ from rondel.plan import parse
 
 name, text, world = sys.argv[1:]
 plan, env = parse(text), gymnasium_cartpole() if world == "gymnasium" else ENV
-ring = Ring(task(name, env), plan)
+stop, end = {"es": (600, 1_900), "qtopt": (1_600, 3_600), "sac": (1_600, 3_600)}.get(
+    name, (300, 700)
+)
+if name == "gru":
+    made = recurrent_task(name)
+else:
+    made = control.task(name) if name in ("qtopt", "sac") else task(name, env)
+ring = Ring(made, plan)
 assert len(ring.policy) == 1 and ring.gradient is ring.policy
-run(ring, 300)
+begun = jax.tree.map(np.array, ring.learner())
+run(ring, stop)
 saved, at = jax.tree.map(np.array, (ring.tree(), ring.stored())), (ring.round, ring.steps)
-apart = Ring(task(name, env), plan, Inline(meshed=False))
+apart = Ring(made, plan, Inline(meshed=False))
 assert len(apart.gradient) == 2
 rings = [ring]
 if world == "jax":  # another environment begins new episodes
-    rings.append(Ring(task(name, env), plan))
+    rings.append(Ring(made, plan))
     rings[1].restore(*saved, *at)
-    expected = run(apart, 700)
+    expected = run(apart, end)
 else:
-    run(apart, 300)
-    expected = run(apart, 700)
-for meshed in (run(each, 700) for each in rings):
+    run(apart, stop)
+    expected = run(apart, end)
+changed = jax.tree.map(lambda x, y: bool((x != y).any()), begun, expected["learner"])
+assert sum(jax.tree.leaves(changed)) > 3  # else nothing was learned that could differ
+for meshed in (run(each, end) for each in rings):
     meshed["returns"] = expected["returns"]  # those before the stop were reported there
     assert_equal(meshed, expected)
 print("equal")
@@ -60,6 +80,8 @@ CASES = (
     ("ppo", SPREAD, "jax"),
     ("dqn", "actor | memory | gradient*2 | update", "jax"),  # with priorities
     ("dqn", SPREAD, "gymnasium"),
+    ("sac", SPREAD, "jax"),  # in which a slice of a batch had become part of sums
+    *((name, plan, "jax") for name in ("qtopt", "gru", "es") for plan in ("all*2", SPREAD)),
 )
 
 
@@ -73,6 +95,37 @@ def test_copies_on_devices_equal_copies_in_turn(name: str, plan: str, world: str
         timeout=280,
     )
     assert done.stdout.strip() == "equal", done.stderr
+
+
+WORLD = make("gymnasium:CartPole-v1")
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
+    """What fragments that are made here ask for, and close."""
+    seen: dict[str, list[Any]] = {"memory": [], "closed": []}
+    monkeypatch.setattr(fragment, "refuse_too_much", seen["memory"].append)
+    monkeypatch.setattr(HostedLanes, "close", lambda self: seen["closed"].append(self))
+    return seen
+
+
+def test_there_must_be_room_for_the_memory_of_every_device(made: dict[str, list[Any]]) -> None:
+    Fragment(task("dqn", WORLD), parse("all"), 0, 0)
+    SpreadFragment(task("dqn", WORLD), parse(SPREAD))  # that there is one device here is no matter
+    one, two = made["memory"]
+    assert two == 2 * one > 0
+
+
+def test_environments_are_closed_if_devices_take_no_more(
+    made: dict[str, list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(SpreadFragment, "_everywhere", full)
+    with pytest.raises(MemoryError):
+        SpreadFragment(task("dqn", WORLD), parse(SPREAD))
+    assert len(made["closed"]) == 1
 
 
 TREE = """

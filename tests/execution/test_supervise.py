@@ -6,15 +6,18 @@ import re
 
 import pytest
 
+from rondel.execution.backend import Late, Lost
 from rondel.execution.supervise import (
     MOST_BYTES,
     Death,
     Keeping,
     Restart,
     Stop,
+    because,
     decide,
     is_due,
     is_urgent,
+    told,
 )
 
 pytestmark = pytest.mark.fault
@@ -79,6 +82,13 @@ def test_a_run_is_stopped(case: str) -> None:
     instruction = decide(deaths, restarts)
     assert isinstance(instruction, Stop)
     assert re.search(reason, instruction.reason), instruction.reason
+
+
+def test_who_missed_another_says_what_became_of_that_one_and_no_more() -> None:
+    how = because(Late("env 1 of 2 took no step within 9 s: its environment hangs, or is slower."))
+    hung = Death(how, killed=False, action="step(3)", progress=False)
+    assert told(hung) == "stopped, because env 1 of 2 took no step within 9 s in step(3)"
+    assert because(Lost("env 1 of 2 is gone.")) == "stopped, because env 1 of 2 is gone"
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,22 @@ def test_each_piece_has_its_own() -> None:
     assert cost_of(prepare("dqn", "CartPole-v1", fields=SMALL)).processes == 1
 
 
+def test_devices_share_lanes_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = SMALL | {"plan": "actor+memory | gradient*2 | update"}
+    apart = cost_of(prepare("dqn", "CartPole-v1", fields=fields | {"on": "threads"}))
+    monkeypatch.setattr(jax, "local_device_count", lambda: 2)
+    spread = cost_of(prepare("dqn", "CartPole-v1", fields=fields | {"on": "inline"}))
+    (actor, gradient, update), before = spread.pieces, apart.pieces
+    assert [piece.copies for piece in spread.pieces] == [1, 2, 1]
+    # the policy and its environments are on one device
+    once = ("weights", "rollout", "env")
+    assert [actor.holds[what] for what in once] == [before[0].holds[what] for what in once]
+    assert actor.holds["memory"] == 2 * before[0].holds["memory"]
+    # a device draws all of a batch, and takes its part of that
+    assert gradient.holds == before[1].holds | {"batch": 2 * before[1].holds["batch"]}
+    assert update.holds == {what: 2 * n for what, n in before[2].holds.items()}
+
+
 def test_frames_that_are_stored_once_are_named() -> None:
     film = Film(Frames(jnp.zeros((2, 13, 4, 4), np.uint8), jnp.zeros((2, 10), int)), jnp.int32(0))
     assert cost._frames((film, jnp.zeros(100))) == 2 * 13 * 4 * 4

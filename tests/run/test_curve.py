@@ -1,5 +1,6 @@
 """The learning curve: a picture whatever the run recorded."""
 
+import os
 import subprocess
 import sys
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from rondel.errors import RondelError
-from rondel.run import curve, picture
+from rondel.run import curve
 from rondel.run.record import Recorder
 
 
@@ -51,7 +52,7 @@ def test_a_failed_write_keeps_the_last_picture(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(picture.os, "replace", full)
+    monkeypatch.setattr(os, "replace", full)
     with pytest.raises(RondelError, match="No space left on device"):
         curve.draw(tmp_path, "after")
     assert (tmp_path / "curve.png").read_bytes() == before

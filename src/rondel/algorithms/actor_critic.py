@@ -184,6 +184,14 @@ def count_steps(config: Descent, state: Tree, steps: Array) -> Tree:
     return state._replace(steps=jnp.minimum(state.steps + steps.sum(), horizon))
 
 
+def init(
+    network_init: Callable[[Array], Tree], optimiser: optax.GradientTransformation, key: Array
+) -> State:
+    """The state before the first step."""
+    params = network_init(key)
+    return State(params, optimiser.init(params), jnp.int32(0))
+
+
 def adam(max_grad_norm: float) -> optax.GradientTransformation:
     """Directions without a step size."""
     clip_norm = optax.clip_by_global_norm(max_grad_norm)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from rondel import nets, ops
 from rondel.algorithms import actor_critic
-from rondel.algorithms.actor_critic import Loss, State, pi, turned
+from rondel.algorithms.actor_critic import Loss, pi, turned
 from rondel.errors import at_least, from_zero_to_one
 from rondel.memory.rollout import rollout
 from rondel.ops.distributions import Distribution
@@ -162,12 +162,8 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
     chunk = chunk_for(config, spec, model, network)
     optimiser = actor_critic.adam(config.max_grad_norm)
 
-    def init(key: Array) -> State:
-        params = model.init(key)
-        return State(params, optimiser.init(params), jnp.int32(0))
-
     return Algorithm(
-        init=init,
+        init=partial(actor_critic.init, model.init, optimiser),
         acting=lambda state: state.params,
         learning=lambda state: state.params,
         absorb=partial(actor_critic.count_steps, config),

@@ -160,12 +160,8 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
     optimiser = actor_critic.adam(config.max_grad_norm)
     weighed_loss = partial(loss, config, model, dist)
 
-    def init(key: Array) -> State:
-        params = model.init(key)
-        return State(params, optimiser.init(params), jnp.int32(0))
-
     return Algorithm(
-        init=init,
+        init=partial(actor_critic.init, model.init, optimiser),
         acting=lambda state: state.params,
         learning=lambda state: state.params,
         absorb=partial(actor_critic.count_steps, config),

@@ -83,7 +83,7 @@ def episodic(
         # what was moved stays out of it, or XLA may compute that inside, slowly (4 times in one
         # of gymnax's games)
         fresh = jax.lax.cond(first.any(), lambda: begin(key), lambda: _blank(state.physics))
-        physics = _select(first, fresh, physics)
+        physics = select(first, fresh, physics)
         reward = jnp.where(first, 0.0, reward).astype(jnp.float32)
         total = jnp.where(first, 0.0, state.total + reward)
         length = jnp.where(first, 0, state.length + 1)
@@ -105,7 +105,7 @@ def _blank(tree: Tree) -> Tree:
     return jax.tree.map(blank, tree)
 
 
-def _select(lanes: Array, chosen: Tree, other: Tree) -> Tree:
+def select(lanes: Array, chosen: Tree, other: Tree) -> Tree:
     """`chosen` in the lanes that are True, `other` elsewhere."""
 
     def pick(a: Array, b: Array) -> Array:

@@ -70,6 +70,16 @@ class Late(RondelError):
     """Nothing was heard for too long."""
 
 
+_UNDONE = {"step": "took no step", "reset": "began no episode"}
+
+
+def late(env: str, request: str, seconds: float) -> Late:
+    """An environment has not answered its policy within so many seconds."""
+    undone = _UNDONE.get(request, f"did not answer `{request}`")
+    why = "its environment hangs, or is slower than that"
+    return Late(f"{env} {undone} within {seconds:g} s: {why}.")
+
+
 def recipe(task: Any, plan: Plan, piece: int, copy: int) -> tuple[Any, tuple[Any, ...]]:
     """What makes a copy: a class and its arguments. Host environments alone need no jax."""
     if plan.pieces[piece].stages != ("env",):

@@ -40,6 +40,8 @@ _LEARNER = {"memory", "gradient", "update"}  # who holds these learns in one pro
 class Fragment(Metered):
     """One copy of a piece of the plan: the states of its stages, and what can be asked of them."""
 
+    parts = 1  # that gradients are made in, on as many devices, each with all of memory
+
     def __init__(self, task: Task, plan: Plan, piece: int, copy: int) -> None:
         self.task, self.plan = task, plan
         self.stages = plan.pieces[piece].stages
@@ -111,7 +113,7 @@ class Fragment(Metered):
             return self.task.algorithm.memory.init(items_like, self.copies)
 
         held = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(init)))
-        refuse_too_much(held)
+        refuse_too_much(self.parts * held)
         self.memory = jax.jit(init)()
 
     def connect(self, links: Mapping[int, Link]) -> None:

@@ -7,6 +7,8 @@ if XLA has as many threads there.
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import numpy as np
 from jax import lax
@@ -18,6 +20,7 @@ from rondel.execution.fragment import Fragment
 from rondel.execution.layout import WHOLE, Share
 from rondel.execution.learning import Contribution, Others
 from rondel.execution.mesh import behind_each_other, gathered, unstacked
+from rondel.execution.parts import taken
 from rondel.execution.task import Task
 from rondel.plan import Plan, parse
 from rondel.types import Array, Tree
@@ -46,6 +49,9 @@ class SpreadFragment(Fragment):
         self.parts = plan.copies("gradient")
         self.mesh = Mesh(np.array(jax.local_devices()[: self.parts]), ("copy",))
         super().__init__(task, parse("all"), 0, 0)
+
+    def _start(self) -> None:
+        super()._start()
         self.learner, self.memory = self._everywhere((self.learner, self.memory))
 
     def _everywhere(self, tree: Tree) -> Tree:
@@ -59,11 +65,11 @@ class SpreadFragment(Fragment):
             which = lax.axis_index("copy")
 
             def mine(batch: Tree) -> Tree:
-                def cut(x: Array) -> Array:
-                    size = x.shape[0] // parts
-                    return lax.dynamic_slice_in_dim(x, which * size, size)
-
-                return jax.tree.map(cut, batch)
+                # a branch for each: what it gives lies in memory, as what comes from elsewhere
+                # does; a slice would become part of the sums over it, in another order
+                return lax.switch(
+                    which, [partial(taken, Share(i, parts)) for i in range(parts)], (batch,)
+                )
 
             def exchange(own: Contribution, feedback: Tree) -> tuple[list[Contribution], Tree]:
                 every, feedback = gathered((own, feedback))

@@ -80,6 +80,11 @@ def told(death: Death) -> str:
     return f"{death.how} in {death.action}" if death.action and not death.killed else death.how
 
 
+def because(error: BaseException) -> str:
+    """How a copy ended that missed another one: what it said of that, without the advice."""
+    return f"stopped, because {str(error).partition(': ')[0]}".rstrip(".")
+
+
 def _call(death: Death) -> str:
     """What counts as the same: an action, or any reset, since no two have the same seed."""
     return _RESET if death.action.startswith(f"{_RESET}(") else death.action

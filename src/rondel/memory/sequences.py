@@ -12,6 +12,7 @@ Kapturowski et al., Recurrent Experience Replay in Distributed Reinforcement Lea
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import jax
@@ -67,6 +68,22 @@ class Sequences(NamedTuple):
     slots: Array  # [n] int32, 0 .. n - 1: the sequences of a draw
 
 
+class _Cut(NamedTuple):
+    """How rows become sequences; the fields are those of `sequences`."""
+
+    capacity: int
+    batch: int
+    length: int
+    stride: int
+    exponent: float | None
+    space: Space | None
+
+    @property
+    def parts(self) -> int:
+        """Beginnings per sequence."""
+        return self.length // self.stride
+
+
 def sequences(
     capacity: int,
     batch: int,
@@ -89,129 +106,144 @@ def sequences(
             f"sequences of {length} rows can't begin at every {stride} rows: a divisor of the "
             "length would work."
         )
-    parts = length // stride  # beginnings per sequence
+    cut = _Cut(capacity, batch, length, stride, exponent, space)
+    return Memory(
+        init=partial(_init, cut),
+        add=partial(_add, cut),
+        draw=partial(_draw, cut),
+        rank=partial(_rank, cut),
+        draws=draws,
+        warmup_rounds=warmup_rounds,
+    )
 
-    def weigh(error: Array) -> Array:
-        return (jnp.abs(error) + EPSILON) ** (exponent or 0.0)
 
-    def stored(rows: Tree) -> Tree:
-        """A round's rows [b, T, ...], those of stacked frames as stories."""
-        if space is None:
-            return rows
+def _init(cut: _Cut, items_like: Stretch, shards: int) -> Sequences:
+    lanes, added = jax.tree.leaves(items_like.rows)[0].shape[:2]
+    size = -(-cut.capacity // (shards * lanes * added)) * added
+    _check(cut, added, size, lanes, shards)
 
-        def framed(stacked: int, x: Array) -> Array | Frames:
-            return pack(x, stacked) if stacked > 1 else x
+    def room(x: Array | Frames) -> Array | Frames:
+        if isinstance(x, Frames):
+            stories = size // added * lanes
+            return Frames(*(jnp.zeros((stories, *part.shape[1:]), part.dtype) for part in x))
+        return jnp.zeros((lanes, size, *x.shape[2:]), x.dtype)
 
-        return rows._replace(obs=jax.tree.map(framed, stacked_of(space, rows.obs), rows.obs))
+    def starts(x: Array) -> Array:
+        return jnp.zeros((lanes, size // cut.stride, *x.shape[2:]), x.dtype)
 
-    def init(items_like: Stretch, shards: int) -> Sequences:
-        lanes, added = jax.tree.leaves(items_like.rows)[0].shape[:2]
-        size = -(-capacity // (shards * lanes * added)) * added
-        _check(added, size, batch, lanes, shards, length, stride)
+    rows = jax.eval_shape(partial(_stored, cut), items_like.rows)
+    return Sequences(
+        rows=jax.tree.map(room, rows, is_leaf=_is_frames),
+        carry=jax.tree.map(starts, items_like.carry),
+        levels=priorities.empty(lanes * size // cut.stride),
+        head=jnp.zeros((), jnp.int32),  # each its own buffer: a buffer is donated once
+        filled=jnp.zeros((), jnp.int32),
+        unbroken=jnp.zeros(lanes, jnp.int32),
+        edge=jax.tree.map(lambda x: jnp.zeros((lanes, *x.shape[2:]), x.dtype), items_like.edge),
+        slots=jnp.arange(cut.batch // shards, dtype=jnp.int32),
+    )
 
-        def room(x: Array | Frames) -> Array | Frames:
-            if isinstance(x, Frames):
-                stories = size // added * lanes
-                return Frames(*(jnp.zeros((stories, *part.shape[1:]), part.dtype) for part in x))
-            return jnp.zeros((lanes, size, *x.shape[2:]), x.dtype)
 
-        def starts(x: Array) -> Array:
-            return jnp.zeros((lanes, size // stride, *x.shape[2:]), x.dtype)
+def _stored(cut: _Cut, rows: Tree) -> Tree:
+    """A round's rows [b, T, ...], those of stacked frames as stories."""
+    if cut.space is None:
+        return rows
 
-        rows = jax.eval_shape(stored, items_like.rows)
-        return Sequences(
-            rows=jax.tree.map(room, rows, is_leaf=_is_frames),
-            carry=jax.tree.map(starts, items_like.carry),
-            levels=priorities.empty(lanes * size // stride),
-            head=jnp.zeros((), jnp.int32),  # each its own buffer: a buffer is donated once
-            filled=jnp.zeros((), jnp.int32),
-            unbroken=jnp.zeros(lanes, jnp.int32),
-            edge=jax.tree.map(lambda x: jnp.zeros((lanes, *x.shape[2:]), x.dtype), items_like.edge),
-            slots=jnp.arange(batch // shards, dtype=jnp.int32),
-        )
+    def framed(stacked: int, x: Array) -> Array | Frames:
+        return pack(x, stacked) if stacked > 1 else x
 
-    def add(memory: Sequences, items: Stretch, key: Array) -> Sequences:
-        del key
-        lanes, added = items.rows.valid.shape
-        size = memory.rows.valid.shape[1]
+    return rows._replace(obs=jax.tree.map(framed, stacked_of(cut.space, rows.obs), rows.obs))
 
-        def put(kept: Array, new: Array, at: Array, axis: int = 1) -> Array:
-            return lax.dynamic_update_slice_in_dim(kept, new, at, axis)
 
-        def put_rows(kept: Tree, new: Tree) -> Tree:
-            if isinstance(kept, Frames):
-                story = memory.head // added * lanes
-                return jax.tree.map(lambda k, n: put(k, n, story, axis=0), kept, new)
-            return put(kept, new, memory.head)
+def _add(cut: _Cut, memory: Sequences, items: Stretch, key: Array) -> Sequences:
+    del key
+    lanes, added = items.rows.valid.shape
+    size = memory.rows.valid.shape[1]
+    # a lane that was started anew: its last row does not lead to this round's first one
+    before, first = (memory.head - 1) % size, items.rows.first[:, 0]
+    same = _same(memory.edge, jax.tree.map(lambda x: x[:, 0], items.edge), lanes)
+    goes_on = memory.rows.valid[:, before] & ~first & same
+    rows = memory.rows._replace(valid=memory.rows.valid.at[:, before].set(goes_on))
+    # an episode's beginning needs nothing of what came before
+    unbroken = jnp.where(same | first, memory.unbroken, 0)
+    return memory._replace(
+        rows=_put_rows(rows, _stored(cut, items.rows), memory.head),
+        carry=jax.tree.map(partial(_put, at=memory.head // cut.stride), memory.carry, items.carry),
+        levels=_weigh_anew(cut, memory, items, unbroken),
+        head=(memory.head + added) % size,
+        filled=jnp.minimum(memory.filled + added, size),
+        unbroken=jnp.minimum(unbroken + added, size),
+        edge=jax.tree.map(lambda x: x[:, 1], items.edge),
+    )
 
-        # a lane that was started anew: its last row does not lead to this round's first one
-        before, first = (memory.head - 1) % size, items.rows.first[:, 0]
-        same = _same(memory.edge, jax.tree.map(lambda x: x[:, 0], items.edge), lanes)
-        goes_on = memory.rows.valid[:, before] & ~first & same
-        rows = memory.rows._replace(valid=memory.rows.valid.at[:, before].set(goes_on))
-        rows = jax.tree.map(put_rows, rows, stored(items.rows), is_leaf=_is_frames)
-        slot = memory.head // stride
-        carry = jax.tree.map(lambda k, n: put(k, n, slot), memory.carry, items.carry)
-        # an episode's beginning needs nothing of what came before
-        unbroken = jnp.where(same | first, memory.unbroken, 0)
-        return memory._replace(
-            rows=rows,
-            carry=carry,
-            levels=_weigh_anew(memory, items, unbroken, added, size),
-            head=(memory.head + added) % size,
-            filled=jnp.minimum(memory.filled + added, size),
-            unbroken=jnp.minimum(unbroken + added, size),
-            edge=jax.tree.map(lambda x: x[:, 1], items.edge),
-        )
 
-    def _weigh_anew(
-        memory: Sequences, items: Stretch, unbroken: Array, added: int, size: int
-    ) -> priorities.Levels:
-        """Sequences that are whole now can be drawn; those that lost rows can't any more."""
-        lanes, ended, slot = unbroken.size, added // stride, memory.head // stride
-        error = items.priority if exponent is not None else jnp.ones((lanes, ended))
-        if error is None:
-            raise RondelError("prioritised sequences need items with a `priority`; 1 will do.")
-        nth = jnp.arange(ended + parts - 1, dtype=jnp.int32)  # from the first that is whole now
-        whole = unbroken[:, None] + (nth[None] + 1) * stride >= length
-        weight = jnp.pad(weigh(error), ((0, 0), (0, parts - 1)))
-        weight = jnp.where(whole & (nth[None] < ended), weight, 0.0)
-        place = (slot + 1 - parts + nth) % (size // stride)
-        leaf = place[None] * lanes + jnp.arange(lanes, dtype=jnp.int32)[:, None]
-        return priorities.put(memory.levels, leaf.reshape(-1), weight.reshape(-1))
+def _put(kept: Array, new: Array, at: Array, axis: int = 1) -> Array:
+    return lax.dynamic_update_slice_in_dim(kept, new, at, axis)
 
-    def draw(memory: Sequences, key: Array, j: Array) -> tuple[SequenceBatch, Place]:
-        del j
-        lanes, size = memory.rows.valid.shape
-        total = priorities.total(memory.levels)
-        part = (memory.slots + random.uniform(key, memory.slots.size)) / memory.slots.size
-        leaf, weight = priorities.find(memory.levels, part * total)
-        stored = lanes * jnp.maximum((memory.filled - length) // stride + 1, 0)
-        ratio = jnp.where(weight > 0.0, weight * (stored / total), 1.0)
-        lane, start = place = leaf % lanes, leaf // lanes
-        row = (start[:, None] * stride + jnp.arange(length, dtype=jnp.int32)[None]) % size
 
-        def read(x: Array | Frames) -> Array:
-            if isinstance(x, Frames):
-                added = x.age.shape[1]
-                return take(x, row // added * lanes + lane[:, None], row % added)
-            return x.at[lane[:, None], row].get(mode="promise_in_bounds")
+def _put_rows(kept: Tree, new: Tree, head: Array) -> Tree:
+    """A round's rows, written at the head; stories in the place of whole rounds."""
+    lanes, added = new.valid.shape
 
-        rows = jax.tree.map(read, memory.rows, is_leaf=_is_frames)
-        rows = rows._replace(valid=rows.valid & (weight > 0.0)[:, None])
-        carry = jax.tree.map(
-            lambda x: x.at[lane, start].get(mode="promise_in_bounds"), memory.carry
-        )
-        return SequenceBatch(rows, carry, ratio), place
+    def put(kept: Tree, new: Tree) -> Tree:
+        if isinstance(kept, Frames):
+            story = head // added * lanes
+            return Frames(*(_put(k, n, story, axis=0) for k, n in zip(kept, new, strict=True)))
+        return _put(kept, new, head)
 
-    def rank(memory: Sequences, ticket: Place, feedback: Array) -> Sequences:
-        if exponent is None:
-            return memory
-        lane, start = ticket
-        leaf = start * memory.rows.valid.shape[0] + lane
-        return memory._replace(levels=priorities.assign(memory.levels, leaf, weigh(feedback)))
+    return jax.tree.map(put, kept, new, is_leaf=_is_frames)
 
-    return Memory(init, add, draw, rank, draws, warmup_rounds)
+
+def _weigh_anew(cut: _Cut, memory: Sequences, items: Stretch, unbroken: Array) -> priorities.Levels:
+    """Sequences that are whole now can be drawn; those that lost rows can't any more."""
+    stride, parts = cut.stride, cut.parts
+    lanes, added = items.rows.valid.shape
+    ended, slot = added // stride, memory.head // stride
+    error = items.priority if cut.exponent is not None else jnp.ones((lanes, ended))
+    if error is None:
+        raise RondelError("prioritised sequences need items with a `priority`; 1 will do.")
+    nth = jnp.arange(ended + parts - 1, dtype=jnp.int32)  # from the first that is whole now
+    whole = unbroken[:, None] + (nth[None] + 1) * stride >= cut.length
+    weight = jnp.pad(_weight(cut, error), ((0, 0), (0, parts - 1)))
+    weight = jnp.where(whole & (nth[None] < ended), weight, 0.0)
+    place = (slot + 1 - parts + nth) % (memory.rows.valid.shape[1] // stride)
+    leaf = place[None] * lanes + jnp.arange(lanes, dtype=jnp.int32)[:, None]
+    return priorities.put(memory.levels, leaf.reshape(-1), weight.reshape(-1))
+
+
+def _weight(cut: _Cut, error: Array) -> Array:
+    return (jnp.abs(error) + EPSILON) ** (cut.exponent or 0.0)
+
+
+def _draw(cut: _Cut, memory: Sequences, key: Array, j: Array) -> tuple[SequenceBatch, Place]:
+    del j
+    lanes, size = memory.rows.valid.shape
+    total = priorities.total(memory.levels)
+    part = (memory.slots + random.uniform(key, memory.slots.size)) / memory.slots.size
+    leaf, weight = priorities.find(memory.levels, part * total)
+    stored = lanes * jnp.maximum((memory.filled - cut.length) // cut.stride + 1, 0)
+    ratio = jnp.where(weight > 0.0, weight * (stored / total), 1.0)
+    lane, start = place = leaf % lanes, leaf // lanes
+    row = (start[:, None] * cut.stride + jnp.arange(cut.length, dtype=jnp.int32)[None]) % size
+
+    def read(x: Array | Frames) -> Array:
+        if isinstance(x, Frames):
+            added = x.age.shape[1]
+            return take(x, row // added * lanes + lane[:, None], row % added)
+        return x.at[lane[:, None], row].get(mode="promise_in_bounds")
+
+    rows = jax.tree.map(read, memory.rows, is_leaf=_is_frames)
+    rows = rows._replace(valid=rows.valid & (weight > 0.0)[:, None])
+    carry = jax.tree.map(lambda x: x.at[lane, start].get(mode="promise_in_bounds"), memory.carry)
+    return SequenceBatch(rows, carry, ratio), place
+
+
+def _rank(cut: _Cut, memory: Sequences, ticket: Place, feedback: Array) -> Sequences:
+    if cut.exponent is None:
+        return memory
+    lane, start = ticket
+    leaf = start * memory.rows.valid.shape[0] + lane
+    return memory._replace(levels=priorities.assign(memory.levels, leaf, _weight(cut, feedback)))
 
 
 def _is_frames(x: Tree) -> bool:
@@ -226,9 +258,8 @@ def _same(one: Tree, two: Tree, lanes: int) -> Array:
     return same
 
 
-def _check(
-    added: int, size: int, batch: int, lanes: int, shards: int, length: int, stride: int
-) -> None:
+def _check(cut: _Cut, added: int, size: int, lanes: int, shards: int) -> None:
+    batch, length, stride = cut.batch, cut.length, cut.stride
     if batch % shards:
         raise RondelError(
             f"a batch of {batch} sequences can't be drawn in equal parts from {shards} shards of "

@@ -34,6 +34,7 @@ _SMALL_PIECE = 40 * _MIB  # with environments outside JAX only
 # What XLA took for compiling it did not give back: up to so much of a process that acts, and of one
 # that learns. A program that was compiled before is read from disk
 _COMPILING = 250 * _MIB
+_LEARNER = {"label", "gradient", "update"}  # who knows all that is learned, not how to act alone
 _KNOBS = {
     "memory": "a smaller capacity",
     "frames": "a smaller capacity",
@@ -102,15 +103,12 @@ def cost_of(setup: Setup) -> Cost:
     """The cost of a run that is ready to be made."""
     task, plan, on = setup.task, setup.plan, setup.options.on
     shard = shard_like(task, plan.copies("memory"), on)
-    spreads = on == "inline" and spread.fits(plan)  # then every device holds what is learned from
     pieces = tuple(
-        PieceCost(
-            piece.name,
-            plan.copies("gradient") if spreads else piece.copies,
-            _holds(task, plan, piece, shard),
-        )
+        PieceCost(piece.name, piece.copies, _holds(task, plan, piece, shard))
         for piece in plan.pieces
     )
+    if on == "inline" and spread.fits(plan):
+        pieces = tuple(map(partial(_on_devices, plan.copies("gradient")), plan.pieces, pieces))
     apart = plan.pieces if on in ("processes", "ray") else ()
     hosted = not isinstance(task.env, Env)
     each = [
@@ -132,7 +130,7 @@ def _holds(task: Task, plan: Plan, piece: Piece, shard: Shard) -> dict[str, int]
     learner = jax.eval_shape(partial(learning.init, task), np.uint32(0))
     weights = bytes_of(jax.eval_shape(task.algorithm.learning, learner))
     held = dict[str, int]()
-    if {"label", "gradient", "update"} & set(stages):
+    if _LEARNER & set(stages):
         held["weights"] = weights
     elif "policy" in stages:
         held["weights"] = bytes_of(experience.weights_like(task))
@@ -155,6 +153,20 @@ def _holds(task: Task, plan: Plan, piece: Piece, shard: Shard) -> dict[str, int]
         keys = jax.eval_shape(lambda: per_lane(key_of(0, Purpose.ENV), jnp.arange(lanes)))
         held["env"] = bytes_of(jax.eval_shape(task.env.init, keys)[0])
     return held
+
+
+def _on_devices(devices: int, piece: Piece, cost: PieceCost) -> PieceCost:
+    """A piece whose work is part of one program on several devices.
+
+    Each has the learner, all of memory and whole batches; lanes, with what they act by and what
+    they have made, are on one.
+    """
+    if piece.copies > 1:
+        whole = {"batch": piece.copies * cost.holds["batch"]}
+        return cost._replace(copies=devices, holds=cost.holds | whole)
+    once = {"rollout", "env"} | (set() if _LEARNER & set(piece.stages) else {"weights"})
+    held = {what: n if what in once else devices * n for what, n in cost.holds.items()}
+    return cost._replace(holds=held)
 
 
 def _frames(memory: Tree) -> int:

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from rondel.envs.lastwords import never_with_success
@@ -137,13 +136,8 @@ class Log:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._stack.__exit__(kind, error, traceback)
+    def __exit__(self, *raised: Any) -> None:
+        self._stack.__exit__(*raised)
 
     def give_up(self, error: Exception) -> None:
         """End it here, for what went wrong with this run alone."""

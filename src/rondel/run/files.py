@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rondel.errors import RondelError
@@ -19,13 +20,19 @@ def refuse_to_replace(path: Path, overwrite: bool) -> None:
         raise RondelError(f"{path} can't be written: there is no folder {path.parent}.")
 
 
-def put(path: Path, content: str | bytes) -> None:
-    """Write a file, all of it or nothing."""
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Where to write a file inside: behind that it has its name, all of it or nothing."""
     partial = path.with_name(f".{path.name}.partial")
     try:
-        partial.write_bytes(content.encode() if isinstance(content, str) else content)
+        yield partial
         partial.replace(path)
-    except OSError:
+    finally:
         with suppress(OSError):
             partial.unlink()
-        raise
+
+
+def put(path: Path, content: str | bytes) -> None:
+    """Write a file, all of it or nothing."""
+    with whole(path) as partial:
+        partial.write_bytes(content.encode() if isinstance(content, str) else content)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from rondel.errors import RondelError
+from rondel.run.files import whole
 
 GREY, PALE = "#666666", "#e4e4e4"
 
@@ -30,13 +29,10 @@ def dress(axes: Any, title: str, across: str) -> None:
 
 def save(figure: Any, path: Path) -> Path:
     """Write it, all or nothing."""
-    partial = path.with_name(f".{path.name}.partial")
     try:
-        figure.savefig(partial, format="png", dpi=150, bbox_inches="tight", pad_inches=0.2)
-        os.replace(partial, path)
+        with whole(path) as partial:
+            figure.savefig(partial, format="png", dpi=150, bbox_inches="tight", pad_inches=0.2)
     except OSError as error:
-        with suppress(OSError):
-            partial.unlink()
         raise RondelError(
             f"Writing the picture {path} failed: {error.strerror}. Make space there, or make the "
             "folder writable."

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from rondel.errors import RondelError
@@ -89,12 +88,7 @@ class Recorder:
     def __enter__(self) -> Recorder:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _refusal(self, error: OSError) -> RondelError:

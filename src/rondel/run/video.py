@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +15,7 @@ from typing import IO, Any, TypeAlias
 import numpy as np
 
 from rondel.errors import RondelError
-from rondel.run.files import refuse_to_replace
+from rondel.run.files import refuse_to_replace, whole
 
 Image: TypeAlias = Any  # one of Pillow's
 
@@ -65,18 +64,14 @@ _PATIENCE = 60.0  # seconds that the program has for what is left when all was h
 
 def write(images: Iterable[Image], path: Path, fps: int) -> Path:
     """Write the file, all of it or nothing. The first picture says how large it is."""
-    partial = path.with_name(f".{path.name}.partial")
     try:
-        _WRITERS[path.suffix](_alike(iter(images)), partial, fps)
-        os.replace(partial, path)
+        with whole(path) as partial:
+            _WRITERS[path.suffix](_alike(iter(images)), partial, fps)
     except OSError as error:
         raise RondelError(
             f"Writing the video {path} failed: {error.strerror or error}. Make space there, make "
             "the folder writable, or choose another file."
         ) from error
-    finally:
-        with suppress(OSError):
-            partial.unlink()
     return path
 
 

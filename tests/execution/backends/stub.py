@@ -39,10 +39,13 @@ class Stub(Metered):
         """From now on, do this in every step."""
         self._does = what
 
-    def drive(self) -> Any:
-        """One step of the env copy."""
-        self.links[0].step(0, np.zeros(1, np.float32))
+    def drive(self, request: str = "step") -> Any:
+        """One step of the env copy, or a reset."""
+        self.links[0].ask(request, 0, np.zeros(1, np.float32))
         return self.links[0].take(0)
+
+    def reset(self, first_lane: int, again: Any) -> Step:
+        return self.step(first_lane, again)
 
     def step(self, first_lane: int, action: Any) -> Step:
         do(self._does)

@@ -54,9 +54,9 @@ def launch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Launch]:
         backend.close()
 
 
-def drive(backend: Any, env: Any, policy: Any, what: str) -> None:
-    """Let the env do this in a step that the policy waits for."""
-    asked = [env.call("become", what), policy.call("drive")]
+def drive(backend: Any, env: Any, policy: Any, what: str, request: str = "step") -> None:
+    """Let the env do this in a step, or a reset, that the policy waits for."""
+    asked = [env.call("become", what), policy.call("drive", request)]
     backend.get(asked[:1])
     backend.get(asked[1:])
 
@@ -196,10 +196,13 @@ def test_a_process_lost_at_its_start_is_named(launch: Launch) -> None:
 
 
 @BOTH
-def test_an_env_that_hangs_is_named(launch: Launch, kind: Any) -> None:
+@pytest.mark.parametrize(
+    ("request_", "said"), [("step", "took no step"), ("reset", "began no episode")]
+)
+def test_an_env_that_hangs_is_named(launch: Launch, kind: Any, request_: str, said: str) -> None:
     backend, env, policy, _ = launch(kind, deadline=0.5)
-    with pytest.raises(Late, match=r"^env 1 of 2 took no step within 0\.5 s"):
-        drive(backend, env, policy, "sleep")
+    with pytest.raises(Late, match=rf"^env 1 of 2 {said} within 0\.5 s: its environment hangs, or"):
+        drive(backend, env, policy, "sleep", request_)
     began = time.monotonic()
     backend.close()
     assert time.monotonic() - began < 10  # closing must not wait for it as well

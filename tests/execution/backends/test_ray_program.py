@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,11 +17,70 @@ from typing import Any
 import pytest
 
 from execution.backends.remains import eventually, runs
-from execution.backends.test_ray import marked
 from rondel.execution.backend import Lost
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.fault
+
+
+def marked(path: Path) -> set[int]:
+    """The processes that inherited a mark."""
+    found = set()
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if f"RONDEL_MARK={path}".encode() in environ.read_bytes():
+                found.add(int(environ.parent.name))
+        except OSError:  # it is gone, or not ours
+            continue
+    return found
+
+
+SCRIPT = """
+    import gymnasium
+    from execution.test_equality import Limits, Ring, make, parse, rounds, task
+    from rondel.execution.backends.ray import Ray
+
+    class Mine(gymnasium.Wrapper):
+        def __init__(self):
+            super().__init__(gymnasium.make("CartPole-v1"))
+
+    ring = Ring(task("toy", make(Mine)), parse("actor*2 | memory*2 | gradient*2 | update"), Ray())
+    try:
+        for report in rounds(ring, Limits(10**9)):
+            print("round", report.round, *[copy.process for copy in ring.policy], flush=True)
+    finally:
+        ring.close()
+"""
+
+
+@pytest.mark.long
+def test_ctrl_c_ends_a_program_and_the_cluster_that_it_started(tmp_path: Path) -> None:
+    """With more copies than cores, and an environment that only the program's own file has."""
+    script = tmp_path / "program.py"
+    script.write_text(textwrap.dedent(SCRIPT))
+    tests = Path(__file__).parents[2]
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    environ |= {"PYTHONPATH": str(tests), "RONDEL_MARK": str(tmp_path)}
+    program = subprocess.Popen(
+        [sys.executable, str(script)],
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert program.stdout is not None
+        line = program.stdout.readline().split()
+        assert line[:1] == ["round"], program.communicate()[1]
+        there = marked(tmp_path)
+        assert set(map(int, line[2:])) < there
+        os.killpg(program.pid, signal.SIGINT)
+        _, errors = program.communicate(timeout=60)
+    finally:
+        program.kill()
+    assert errors.rstrip().endswith("KeyboardInterrupt")
+    assert eventually(lambda: not marked(tmp_path) & there)
 
 
 @pytest.mark.long

@@ -7,11 +7,13 @@ top of one column into the bottom of the next, and a column that is full spills 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
+from rondel.envs.games.drawing import draw
 from rondel.envs.games.match import environment
 from rondel.spaces import MASK, Box, Discrete, MultiBinary
 from rondel.types import Array, Env, EnvSpec, Game, Tree
@@ -41,7 +43,7 @@ def make(opponent: str | None = None, simulations: int | None = None) -> Env:
     bound = np.ones((ROWS, COLUMNS, 2), np.int8)
     seen = {"board": Box(0 * bound, bound, "int8"), MASK: MultiBinary((COLUMNS,))}
     spec = EnvSpec("jax:ConnectFour-v0", seen, Discrete(COLUMNS))
-    return environment(spec, GAME, opponent, simulations)
+    return environment(spec, GAME, opponent, simulations, draw=partial(draw, in_a_row=4))
 
 
 def start(lanes: int) -> Board:

@@ -5,12 +5,13 @@ A player's stones are the bits of one number: cell i, row i // 3 and column i % 
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
+from rondel.envs.games.drawing import draw
 from rondel.envs.games.match import Opponent, environment
 from rondel.ops import random
 from rondel.spaces import MASK, Box, Discrete, MultiBinary
@@ -35,7 +36,8 @@ def make(opponent: str | None = None, simulations: int | None = None) -> Env:
     bound = np.ones((3, 3, 2), np.int8)
     seen = {"board": Box(0 * bound, bound, "int8"), MASK: MultiBinary((9,))}
     spec = EnvSpec("jax:TicTacToe-v0", seen, Discrete(9))
-    return environment(spec, GAME, opponent, simulations, {"perfect": perfect})
+    drawn = partial(draw, in_a_row=3)
+    return environment(spec, GAME, opponent, simulations, {"perfect": perfect}, drawn)
 
 
 def start(lanes: int) -> Board:

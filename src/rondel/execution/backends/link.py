@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from rondel.execution.backend import Late, Lost
+from rondel.execution.backend import Lost, late
 from rondel.execution.backends.channel import Gone
 from rondel.execution.backends.failure import Elsewhere
 from rondel.execution.meter import Glance
@@ -63,10 +63,7 @@ class LineLink:
             except Gone:
                 raise Lost(f"{self._line.peer} is gone.") from None
             except TimeoutError:
-                raise Late(
-                    f"{self._line.peer} took no step within {seconds:g} s: its environment "
-                    "hangs, or is slower than that."
-                ) from None
+                raise late(self._line.peer, self._asked[first_lane], seconds) from None
             self._answers[lane] = step, failure
             self.heard = said or self.heard
         self._known.add(self._asked[first_lane])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import pickle
 import select
 import signal
 import time
@@ -16,7 +15,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
-import cloudpickle  # type: ignore[import-untyped]
 import jax
 
 from rondel.errors import RondelError
@@ -37,13 +35,14 @@ from rondel.execution.backends.journal import Asked, Journal, Redo, is_start, pa
 from rondel.execution.backends.keeper import Keeper
 from rondel.execution.backends.outages import Outages
 from rondel.execution.backends.process_copy import ProcessCopy, Promise
+from rondel.execution.backends.recipes import jax_settings, pack
 from rondel.execution.backends.shared import Arena, View, decode, encode
 from rondel.execution.backends.spawner import STOPPED, is_stopped
 from rondel.execution.backends.starter import Starter
 from rondel.execution.backends.worker import Answer, At, Call, Start
 from rondel.execution.fragment import RESULTS
 from rondel.execution.patience import patience
-from rondel.execution.supervise import AGAIN, told
+from rondel.execution.supervise import AGAIN, because, told
 from rondel.execution.task import on_host, to_device
 from rondel.plan import Plan
 
@@ -51,17 +50,6 @@ _AT_ONCE = 8  # calls that a copy has been sent and has not answered
 _MOST = 240  # copies: every process holds every arena
 _GRACE = 5.0  # seconds that copies have to end by themselves
 _ELSEWHERE = 10.0  # seconds between two looks that are too many to judge by
-_SETTINGS = (
-    "jax_cpu_enable_async_dispatch",
-    "jax_compilation_cache_dir",
-    "jax_persistent_cache_min_compile_time_secs",
-    "jax_persistent_cache_min_entry_size_bytes",
-    "jax_enable_x64",
-    "jax_default_matmul_precision",
-    "jax_numpy_dtype_promotion",
-    "jax_numpy_rank_promotion",
-    "jax_threefry_partitionable",
-)
 _log = logging.getLogger("rondel")
 
 
@@ -116,18 +104,15 @@ class Processes:
         self._starter = Starter(plan, self._fds, persistent=self._restarts > 0)
         for make, _ in recipes.values():  # they import while the rest is got ready
             self._starter.prepare(make)
-        pickled: dict[int, bytes] = {}  # by id: most is the same for all copies
-        for x in (x for make, args in recipes.values() for x in (make, *args)):
-            pickled[id(x)] = pickled.get(id(x)) or _pickle(x)
-        settings = pickle.dumps(_settings())
+        packed, settings = pack(recipes.values()), jax_settings()
         pieces: list[list[Any]] = [[] for _ in plan.pieces]
-        for number, ((piece, copy), (make, args)) in enumerate(recipes.items(), 1):
+        for number, ((piece, copy), (make, _)) in enumerate(recipes.items(), 1):
             name = name_of(plan, piece, copy)
             start = Start(number, name, len(self._fds), settings, with_envs)
             made = ProcessCopy(self, piece, copy, start, make)
             driven = drives(plan) and piece == 0
             made.journal = Journal(is_kept=self._restarts > 0 and not driven)
-            made.recipe = pickle.dumps([pickled[id(x)] for x in (make, *args)])
+            made.recipe = packed[number - 1]
             pieces[piece].append(made)
             self._copies.append(made)
         self._plan, self._redo = plan, Redo(plan, task)
@@ -312,7 +297,7 @@ class Processes:
                     self._mourn(self._by_fd[fd])
                     return
         if isinstance(error, Lost | Late) and self._restarts:
-            self._revive(copy, f"stopped, because {error}".rstrip("."))
+            self._revive(copy, because(error))
         else:
             self._end(error)
 
@@ -402,23 +387,6 @@ class Processes:
             self._arena = None
         self._by_fd.clear()
         self._poll = select.poll()
-
-
-def _pickle(x: Any) -> bytes:
-    try:
-        pickled: bytes = cloudpickle.dumps(x)
-        return pickled
-    except Exception as error:
-        raise RondelError(
-            f"The environment or the algorithm can't be sent to another process: {error}. Make "
-            "what can't be sent inside of it, or use on='threads'."
-        ) from error
-
-
-def _settings() -> dict[str, Any]:
-    held = jax.config.values  # also those that are no attributes
-    values = {name: getattr(jax.config, name, held.get(name)) for name in _SETTINGS}
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _is_there(promise: Any) -> bool:

@@ -13,7 +13,17 @@ from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
 from contextlib import suppress
 from typing import Any
 
-from rondel.execution.backend import Copy, Late, Lost, Restarts, drives, envs_of, name_of, recipe
+from rondel.execution.backend import (
+    Copy,
+    Late,
+    Lost,
+    Restarts,
+    drives,
+    envs_of,
+    late,
+    name_of,
+    recipe,
+)
 from rondel.execution.fragment import RESULTS
 from rondel.execution.meter import Seen, ready, waited
 from rondel.execution.patience import Patience, patience
@@ -128,7 +138,7 @@ class CallLink:
         seconds = self._patience.of(request, self._env.known)
         wait([asked], seconds)
         if not asked.done():
-            raise Late(f"{self._env.name} took no step within {seconds:g} s.")
+            raise late(self._env.name, request, seconds)
         return asked.result()
 
 

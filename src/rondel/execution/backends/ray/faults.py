@@ -10,9 +10,10 @@ from typing import Any
 import ray
 from ray.exceptions import ActorDiedError, RayError, RayTaskError
 
-from rondel.execution.backend import Lost
+from rondel.execution.backend import Late, Lost
 from rondel.execution.backends.actor import OutOfTurn
 from rondel.execution.backends.failure import Elsewhere
+from rondel.execution.supervise import because
 
 
 class Died(Lost):
@@ -73,4 +74,6 @@ def fault_of(ref: Any, names: Mapping[str, str]) -> Elsewhere | Lost | None:
 
 def how_of(death: BaseException) -> str:
     """What became of a copy, behind its name."""
+    if isinstance(death, Late):
+        return because(death)
     return f"died: {str(death).partition(' died: ')[2] or death}".splitlines()[0].rstrip(".")

@@ -132,6 +132,41 @@ def test_a_part_of_ray_is_lost(part: str, actors_too: int, said: str, tmp_path: 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("seeds", [[], ["--seeds", "2"]])
+def test_sigterm_to_all_saves(seeds: list[str], tmp_path: Path) -> None:
+    """As `timeout` sends it; Ray's own processes would have ended before the round."""
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    environ |= {"RONDEL_MARK": str(tmp_path), "COLUMNS": "400"}
+    asked = "train ppo CartPole-v1 --steps 1000000000 --on ray --out run".split()
+    with (tmp_path / "errors").open("w") as errors:
+        program = subprocess.Popen(
+            [sys.executable, "-m", "rondel", *asked, *seeds, "--plan", "actor*2 | learner"],
+            cwd=tmp_path,
+            env=environ,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            start_new_session=True,
+        )
+    try:
+        run = tmp_path / "run" / ("seed-0" if seeds else "")
+        rows = run / "metrics.jsonl"
+        assert eventually(lambda: program.poll() is not None or _has_some(rows), 600)
+        assert program.poll() is None, (tmp_path / "errors").read_text()
+        there = marked(tmp_path)
+        os.killpg(program.pid, signal.SIGTERM)
+        program.wait(timeout=120)
+    finally:
+        program.kill()
+        program.wait()
+    said = (tmp_path / "errors").read_text()
+    assert program.returncode == 143, said
+    assert "Stopped; go on with `rondel resume run`" in said
+    assert (run / "checkpoints" / "000001" / "state.safetensors").exists()
+    assert eventually(lambda: not marked(tmp_path) & there, 90)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
 def test_what_ray_says_is_not_in_the_json(tmp_path: Path) -> None:
     """Ray tells of a dead actor on stdout."""
     asked = "train ppo CartPole-v1 --steps 400000 --eval-episodes 0 --on ray --out run".split()

@@ -21,7 +21,7 @@ HEAD = """# How fused PPO grows
 
 Steps per second on JAX CartPole, 128 steps a lane and round, 4 epochs of 4 minibatches, two
 perceptrons of two layers; `python benchmarks/scoreboard/scaling.py`, one turn each. Lanes act in
-blocks of 8, rejax's all at once; from 16 lanes on ours are on two cores (`--plan all*2`), as XLA's
+blocks of 8, rejax's all at once; from 64 lanes on ours are on two cores (`--plan all*2`), as XLA's
 threads are for rejax.
 
 | lanes | width | ratio | Rondel | rejax |
@@ -32,7 +32,7 @@ threads are for rejax.
 def ours(lanes: int, width: int) -> float:
     steps = max(4 * 128 * lanes, 1_500_000 * 64 // width // (4 if lanes < 16 else 1))
     flags = f"--rollout 128 --epochs 4 --minibatches 4 --lanes {lanes} --hidden {width} {width}"
-    cores = BOTH_CORES if lanes >= 16 else ""
+    cores = BOTH_CORES if lanes >= 64 else ""
     return speed(f"ppo jax:CartPole-v1 --steps {steps} {flags} {cores}")()
 
 

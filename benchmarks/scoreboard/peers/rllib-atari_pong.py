@@ -8,6 +8,7 @@ import time
 
 import ale_py
 import gymnasium
+import ray
 from ray.rllib.algorithms.impala import IMPALAConfig
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
@@ -29,6 +30,7 @@ nature = DefaultModelConfig(
     conv_filters=filters, conv_activation="relu", head_fcnet_hiddens=[], vf_share_layers=True
 )
 register_env("pong", make)
+ray.init(num_cpus=8)  # more than there are, or IMPALA waits for room for its parts
 if sys.argv[1] == "ppo":
     config = PPOConfig().training(train_batch_size=1024, minibatch_size=256, num_epochs=4)
 else:

@@ -15,6 +15,7 @@ import pytest
 
 import rondel
 from rondel.envs import EnvError, make, overdue
+from rondel.envs import guarded as guarding
 from rondel.envs.guarded import guarded
 from rondel.run.stopping import interrupts
 
@@ -43,6 +44,12 @@ class Hanging(gymnasium.Env[Any, Any]):
             time.sleep(3600)
 
 
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is done for the first time has no minute here."""
+    monkeypatch.setattr(guarding, "FIRST", 0.0)
+
+
 @pytest.mark.parametrize("where", ["reset", "step"])
 def test_an_evaluation_that_hangs_ends_with_a_sentence(
     where: str, monkeypatch: pytest.MonkeyPatch
@@ -62,11 +69,38 @@ def test_an_evaluation_that_hangs_ends_with_a_sentence(
 
 
 def test_what_others_do_in_between_is_not_its_time() -> None:
-    world = guarded(make("gymnasium:CartPole-v1"), 0.3)
-    env = world.make(1, 0)
-    env.reset(np.array([1]))
-    time.sleep(1.0)
+    ended: list[bool] = []
+
+    class Quick:
+        def step(self, action: Any) -> Any:
+            ended.append(True)
+
+        def close(self) -> None:
+            pass
+
+    world = make("gymnasium:CartPole-v1")
+    env = guarded(world._replace(make=lambda *_: Quick()), 2.0).make(1, 0)
     env.step(np.array([0]))
+    time.sleep(4.0)
+    env.step(np.array([0]))
+    env.close()
+    assert len(ended) == 2
+
+
+def test_what_is_done_for_the_first_time_has_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow:
+        def step(self, action: Any) -> Any:
+            time.sleep(1.0)
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(guarding, "FIRST", 60.0)
+    world = make("gymnasium:CartPole-v1")
+    env = guarded(world._replace(make=lambda *_: Slow()), 0.2).make(1, 0)
+    env.step(np.array([0]))
+    with pytest.raises(EnvError, match=r"has taken 0.2 s in step"):
+        env.step(np.array([0]))
     env.close()
 
 
@@ -125,7 +159,10 @@ def test_traceable_ones_are_left_as_they_are() -> None:
 NATIVE = """
 import ctypes, numpy as np
 from rondel.envs import make
+from rondel.envs import guarded as guarding
 from rondel.envs.guarded import guarded
+from rondel.envs.lastwords import never_with_success
+guarding.FIRST = 0.0
 sleeps = ctypes.CDLL(None).sleep
 class Deaf:
     def step(self, action):
@@ -133,7 +170,8 @@ class Deaf:
             try: sleeps(3600)
             except KeyboardInterrupt: pass
 world = make("gymnasium:CartPole-v1")
-guarded(world._replace(make=lambda *_: Deaf()), 0.5).make(1, 0).step(np.array([1]))
+with never_with_success("Nobody else called it."):
+    guarded(world._replace(make=lambda *_: Deaf()), 0.5).make(1, 0).step(np.array([1]))
 """
 
 

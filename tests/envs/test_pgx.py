@@ -56,7 +56,13 @@ def test_a_game_goes_as_in_pgx(name):
     # the first player has no name: here it is the same in all lanes
     one = twin.init(jax.random.key(0))
     theirs = jax.tree.map(lambda x: np.broadcast_to(x, (LANES, *np.shape(x))), one)
-    step, twin_step = jax.jit(env.step), jax.jit(jax.vmap(twin.step))
+    step = jax.jit(env.step)
+
+    @jax.jit
+    def twin_step(state, action):
+        with jax.numpy_rank_promotion("allow"):
+            return jax.vmap(twin.step)(state, action)
+
     over, ends = np.zeros(LANES, bool), 0
     for ply in range(1, 61):
         going = ~over

@@ -227,7 +227,8 @@ def test_an_env_that_raises_shows_the_users_traceback(tmp_path: Path) -> None:
     assert done.stderr.strip().splitlines()[-1].startswith("rondel: ")
 
 
-def test_an_env_that_leaves_the_process_is_no_success(tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", [[], ["--seeds", "2"]])
+def test_an_env_that_leaves_the_process_is_no_success(more: list[str], tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "import gymnasium, os\n"
         "class Leaving(gymnasium.Wrapper):\n"
@@ -238,7 +239,7 @@ def test_an_env_that_leaves_the_process_is_no_success(tmp_path: Path) -> None:
         "        return super().step(action)\n"
         "def make(): return Leaving(gymnasium.make('CartPole-v1'))\n"
     )
-    command = [sys.executable, "-m", "rondel", "train", "ppo", "mine:make", *SMALL]
+    command = [sys.executable, "-m", "rondel", "train", "ppo", "mine:make", *SMALL, *more]
     done = subprocess.run(
         [*command, "--out", str(tmp_path / "run")],
         capture_output=True,

@@ -14,6 +14,7 @@ from rondel.envs.overdue import Watchdog
 from rondel.types import Env, HostWorld, ShownEnv, Step
 
 DEADLINE = 600.0  # seconds, unless a run has one of its own
+FIRST = 60.0  # and at least so many for what is done for the first time
 _Answer = TypeVar("_Answer")
 _World = TypeVar("_World", bound=Env | HostWorld)
 
@@ -21,8 +22,9 @@ _World = TypeVar("_World", bound=Env | HostWorld)
 def guarded(world: _World, seconds: float = DEADLINE) -> _World:
     """The same, but a call that takes longer than so many seconds is an EnvError that names it.
 
-    Where the main thread can't be interrupted, the process ends with that sentence. In other
-    threads it is only told of, and native code that holds Python's lock is not ended.
+    The first of each kind has a minute at least, and `close` is not watched. Where the main thread
+    can't be interrupted, the process ends with that sentence. In other threads it is only told of,
+    and native code that holds Python's lock is not ended.
     """
     if isinstance(world, Env):
         return world
@@ -47,7 +49,8 @@ class _Guarded:
     """A `ShownEnv` with a watchdog."""
 
     def __init__(self, env_id: str, make: Callable[[], ShownEnv], seconds: float) -> None:
-        self._id = env_id
+        self._id, self._seconds = env_id, seconds
+        self._known: set[object] = set()  # what it has done before
         self._watchdog = Watchdog(seconds, lambda: None, "while it was played in")
         try:
             self._env = self._watched("its making", make)
@@ -69,5 +72,9 @@ class _Guarded:
         self._env.close()
 
     def _watched(self, what: object, call: Callable[..., _Answer], *arguments: Any) -> _Answer:
-        with self._watchdog.looking(self._id, what):
-            return call(*arguments)
+        kind = what.name if isinstance(what, _Call) else what
+        seconds = self._seconds if kind in self._known else max(self._seconds, FIRST)
+        with self._watchdog.looking(self._id, what, seconds):
+            answer = call(*arguments)
+        self._known.add(kind)
+        return answer

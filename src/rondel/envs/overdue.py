@@ -23,6 +23,7 @@ from rondel.envs.errors import EnvError
 
 _GRACE = 5.0  # seconds for an interrupt to be heard
 _STATUS = 2  # of the command line, for what can't be done
+_leave = os._exit  # also where another is in its place
 _log = logging.getLogger("rondel")
 
 
@@ -41,15 +42,16 @@ class Watchdog:
         self._doing: object = ""
         self._told = ""  # what was said
         self._call = 0  # how many there were
+        self._limit = seconds  # of the one that is under way
         self._armed = False  # faulthandler's timer is set
         self._thread: threading.Thread | None = None
 
     @contextmanager
-    def looking(self, env: str, doing: object) -> Iterator[None]:
+    def looking(self, env: str, doing: object, seconds: float) -> Iterator[None]:
         """Within it an environment does this, which is only written out if it takes too long."""
-        self._begin(env, doing)
         try:
             try:
+                self._begin(env, doing, seconds)
                 yield
             finally:
                 with self._lock:  # no interrupt is sent from here on
@@ -62,14 +64,15 @@ class Watchdog:
 
     def note(self, env: str, doing: str) -> None:
         """An environment does this next, such as "step(3)", and might hold Python's lock."""
-        self._begin(env, doing)
+        self._begin(env, doing, self._seconds)
         if self._is_main:
             self._armed = True
             with suppress(OSError, ValueError, RuntimeError):  # there is no stderr
                 faulthandler.dump_traceback_later(self._seconds + 2 * _GRACE, exit=True, file=2)
 
-    def _begin(self, env: str, doing: object) -> None:
+    def _begin(self, env: str, doing: object, seconds: float) -> None:
         self._call += 1
+        self._limit = seconds
         self._env, self._doing, self._since = env, doing, time.monotonic()
         if self._thread is None:
             self._thread = threading.Thread(target=self._look, name="rondel-watchdog", daemon=True)
@@ -89,10 +92,10 @@ class Watchdog:
     def _look(self) -> None:
         while not self._over.wait(min(1.0, self._seconds / 4)):
             with self._lock:
-                if self._over.is_set() or time.monotonic() - self._since < self._seconds:
+                if self._over.is_set() or time.monotonic() - self._since < self._limit:
                     continue
                 self._told = (
-                    f"{self._env} has taken {self._seconds:g} s in {self._doing} {self._when}: it "
+                    f"{self._env} has taken {self._limit:g} s in {self._doing} {self._when}: it "
                     "hangs, or needs a longer --deadline."
                 )
                 call = self._call
@@ -112,7 +115,7 @@ class Watchdog:
         self._last()
         with suppress(OSError):
             os.write(2, f"rondel: {self._told}\n".encode())
-        os._exit(_STATUS)
+        _leave(_STATUS)
 
 
 def _hears_interrupts() -> bool:

@@ -33,7 +33,7 @@ CHECKPOINT_SECONDS = 60.0
 _AT_ONCE = 0.05  # seconds
 _LITTLE = 0.05  # of a run's time, that it may take to measure its stages apart
 _ROWS = 1_000  # of metrics.jsonl, about
-_LEFT = (
+LEFT = (
     "os._exit was called in this process, by an environment or a library. The run is not at its "
     "end; `rondel resume` goes on from its last checkpoint."
 )
@@ -191,7 +191,7 @@ def drive(
 
     By Ctrl-C or SIGTERM, or where these are for another to obey by `stop`, it ends after a round.
     """
-    with never_with_success(_LEFT) if stop is None else nullcontext(), run:
+    with never_with_success(LEFT) if stop is None else nullcontext(), run:
         book = Log(run, began, log, display.note, found)
         display.start(summary.rows(run, *room) if room else [])
         ending = failed = f"The run failed; its folder is {run.path}."

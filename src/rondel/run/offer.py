@@ -15,7 +15,7 @@ from rondel.run.fields import fits
 
 _FLAGS = (
     *("steps", "until_return", "eval_episodes", "env", "network", "log"),
-    *("plan", "lag", "free", "on", "resources", "address"),
+    *("plan", "lag", "free", "on", "resources", "address", "deadline", "restarts"),
 )
 _CONFIG_BYTES = 1 << 24  # a config.json beyond is none of ours
 

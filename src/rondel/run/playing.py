@@ -11,6 +11,7 @@ from typing import Any
 from rondel import spaces
 from rondel.envs import make
 from rondel.envs.guarded import DEADLINE, guarded
+from rondel.envs.lastwords import never_with_success
 from rondel.errors import RondelError
 from rondel.run import checkpoint, demonstrations, folder, machine, saved
 from rondel.run.evaluation import Evaluation, run_episodes
@@ -19,6 +20,8 @@ from rondel.run.policy import Policy
 from rondel.run.run import Run
 from rondel.run.training import load
 from rondel.types import Env, HostWorld
+
+_LEFT = "os._exit was called in this process, by an environment or a library."
 
 
 def evaluate(
@@ -55,16 +58,21 @@ def opened(
     deadline: float | None,
 ) -> Iterator[tuple[Policy, Env | HostWorld]]:
     """The policy of a run, or of what a folder holds, and the environment to play it in."""
-    if deadline is not None and not deadline > 0:
-        raise RondelError(f"deadline={deadline} can't work: seconds, more than 0, would.")
+    _check(deadline)
     if isinstance(what, Run | Policy):
-        yield _policy(what), guarded(_world(what, env), deadline or _deadline_of(what))
+        with never_with_success(_LEFT):
+            yield _policy(what), guarded(_world(what, env), deadline or _deadline_of(what))
         return
     own = not folder.can_be_made(saved.read(checkpoint.find(Path(what))).env)
     bring = env if own else None  # a run of ours can be tried in any environment
     brought = {"algorithm": algorithm, "env": bring, "config": config, "network": network}
-    with load(what, memory=False, **brought) as run:
+    with never_with_success(_LEFT), load(what, memory=False, **brought) as run:
         yield run.policy, guarded(_world(run, env), deadline or _deadline_of(run))
+
+
+def _check(deadline: float | None) -> None:
+    if deadline is not None and not deadline > 0:
+        raise RondelError(f"deadline={deadline} can't work: seconds, more than 0, would.")
 
 
 def _deadline_of(what: Run | Policy) -> float:
@@ -115,6 +123,7 @@ def record(
     """
     if callable(what) and env is None:
         raise RondelError("A function of your own needs an environment to act in: env=….")
+    _check(deadline)
     refuse_to_replace(Path(file), overwrite)
     machine.settle()  # a run that comes after it must not find JAX started otherwise
     if callable(what):

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
+from rondel.envs.lastwords import never_with_success
 from rondel.execution import vector
 from rondel.execution.loop import Limits, NotFinite, met, next_pace, stop_if_not_finite
 from rondel.execution.meter import CALLBACK, OUTPUT, PYTHON
@@ -94,10 +95,11 @@ def drive_all(
     again = go_on(path, log)
     shown = Shown(display, path, first, [job.seed for job in jobs])
     try:
-        if whole:
-            runs, lost = _together(jobs, callbacks, shown, began, log)
-        else:
-            runs, lost = _apart(jobs, callbacks, shown, log)
+        with never_with_success(driving.LEFT):
+            if whole:
+                runs, lost = _together(jobs, callbacks, shown, began, log)
+            else:
+                runs, lost = _apart(jobs, callbacks, shown, log)
         if lost:
             last = f"{len(lost)} of {len(jobs)} seeds failed; all folders are in {path}."
             raise _lost(lost, len(jobs))
@@ -270,6 +272,8 @@ def _apart(
             runs = [one(job, stop) for job in jobs]
         else:
             runs = _in_threads(width, [partial(one, job, stop) for job in jobs])
+        if stop.is_set():  # while the last of them was evaluated
+            raise _Stopped(stop)
     return [run for run in runs if run is not None], lost
 
 

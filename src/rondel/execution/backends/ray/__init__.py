@@ -41,7 +41,7 @@ from rondel.execution.backends.ray.faults import fault_in, fault_of, outcome_of
 from rondel.execution.backends.ray.head import Head
 from rondel.execution.backends.ray.joining import is_client, join, start_here
 from rondel.execution.backends.ray.losses import bring_here
-from rondel.execution.backends.ray.node import Node
+from rondel.execution.backends.ray.node import Node, by_the_raylet
 from rondel.execution.backends.ray.ranges import Ranges
 from rondel.execution.backends.ray.rooms import Rooms
 
@@ -205,6 +205,7 @@ class Ray(Ranges):
         self._sent += 1
         return self._sent
 
+    @by_the_raylet
     def get(self, promises: Sequence[Any]) -> list[Any]:
         from rondel.execution.task import to_device
 
@@ -223,6 +224,7 @@ class Ray(Ranges):
         # copied: what the store gives is read-only, and gone with the cluster
         return [to_device(next(values)) if isinstance(p, Promise) else p for p in promises]
 
+    @by_the_raylet
     def wait(self, promises: Sequence[Any]) -> list[int]:
         mine = [promise for promise in promises if isinstance(promise, Promise)]
         if mine:
@@ -296,6 +298,7 @@ class Ray(Ranges):
             "slow, or a node is gone."
         )
 
+    @by_the_raylet
     def settled(self, now: bool = False) -> None:
         """The ring is between two rounds: keep what copies are, if it is time to."""
         self._look()

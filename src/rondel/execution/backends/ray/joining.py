@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
+import threading
 import warnings
+from contextlib import suppress
 from typing import Any
 
 import ray
@@ -14,13 +17,14 @@ from ray.util import client
 from rondel.errors import RondelError
 from rondel.execution.backends.cluster import refuse_if_nobody_listens
 
-_starts = False
+_starts: int | None = None  # the thread that does
 
 
 def _leave_the_group() -> None:
     """A SIGTERM to all of its group is for the driver; Ray's processes end with that."""
-    if _starts:
-        os.setpgid(0, 0)
+    if _starts == threading.get_ident():
+        with suppress(OSError):
+            os.setpgid(0, 0)
 
 
 os.register_at_fork(after_in_child=_leave_the_group)
@@ -30,11 +34,11 @@ def start_here(**options: Any) -> None:
     """Start a cluster on this machine, quietly."""
     global _starts
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    _starts = True
+    _starts = threading.get_ident() if sys.platform == "linux" else None
     try:
         join("local", include_dashboard=False, **options)
     finally:
-        _starts = False
+        _starts = None
 
 
 def join(address: str, **options: Any) -> None:

@@ -5,12 +5,34 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 import ray
 
 from rondel.execution.backend import Lost
 
 _EVERY = 1.0  # seconds between two looks; Ray notices after some ten, and ends the process
+
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def by_the_raylet(method: _Method) -> _Method:
+    """A backend's method that asks Ray: it breaks a pipe if the raylet is gone just now."""
+
+    @wraps(method)
+    def told(self: Any, *args: Any, **more: Any) -> Any:
+        try:
+            return method(self, *args, **more)
+        except OSError:
+            for needed in self._needed:
+                if isinstance(needed, Node):
+                    needed.require()
+            raise
+
+    return cast(_Method, told)
 
 
 class Node:

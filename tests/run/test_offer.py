@@ -82,7 +82,7 @@ def test_all_else_that_was_asked_for_is_offered_too(tmp_path: Path) -> None:
         *("rondel", "resume", str(good), "--steps", "600", "--eval-episodes", "0"),
         *("--env", "mine:Env-v0"),
         *("--log", "wandb", "--plan", "actor | learner", "--no-free", "--on", "threads"),
-            *("--restarts", "3"),
+        *("--restarts", "3"),
     ]
 
 

@@ -63,7 +63,11 @@ def test_before_a_run_it_is_said_what_runs_where_and_what_it_costs() -> None:
         ),
         ("until", "5,000 steps, seed 0"),
         # 16 lanes of 32 steps are a tenth of them
-        ("note", "a round takes up to 512 steps, and is not cut: the run may go so far past 5,000"),
+        (
+            "note",
+            "it ends with a whole round, of up to 512 steps, and so may do up to 511 more than "
+            "5,000",
+        ),
         ("note", "careful"),
         ("folder", "runs/a"),
     ]
@@ -165,4 +169,4 @@ def test_rounds_that_are_much_of_a_run_are_pointed_out(steps: int, said: bool) -
     run = fake_run("processes")  # a round is 512 steps, a twentieth of 10,240
     run.limits.steps = steps
     notes = [text for label, text in summary.rows(run, COST, 0) if label == "note"]
-    assert ("a round takes up to 512 steps" in notes[0]) == said
+    assert ("a whole round, of up to 512 steps" in notes[0]) == said

@@ -66,9 +66,9 @@ def _beyond(run: Run) -> list[str]:
     most = run.setup.task.lanes * run.setup.task.algorithm.rollout
     if most <= _FAR * run.limits.steps:
         return []
-    past = f"{run.limits.steps:,}"
     return [
-        f"a round takes up to {most:,} steps, and is not cut: the run may go so far past {past}"
+        f"it ends with a whole round, of up to {most:,} steps, and so may do up to {most - 1:,} "
+        f"more than {run.limits.steps:,}"
     ]
 
 

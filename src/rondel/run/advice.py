@@ -216,10 +216,10 @@ def _transport(profile: Profile, bound: Bound) -> Iterator[str]:
     cuts += [f"fewer cuts ({fewer or whole})"] if fewer or whole else []
     if not devices:  # else most of it is weights and gradients, however large a round is
         cuts += ["--on threads"] if about.on in ("processes", "ray") else []
-        takes_time = _moved(profile) / _COPIED > bound.part * profile.seconds / 10
+        is_much = _moved(profile) / _COPIED > bound.part * profile.seconds / 10
         smaller = "smaller observations (bytes in place of floats)"
         # where it is not how much it is, what takes time is that it is handed over
-        cuts.append(smaller if takes_time else f"longer rounds (--rollout, {_LEARNS})")
+        cuts.append(smaller if is_much else f"longer rounds (--rollout, {_LEARNS})")
     said = f"{', '.join(cuts[:-1])} or {cuts[-1]}" if len(cuts) > 1 else cuts[0]
     if bound.part > 0.5:
         yield f"What is handed over costs more than what is done with it: {said} would help."

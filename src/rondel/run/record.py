@@ -2,7 +2,9 @@
 
 Every row has round, steps, episodes, seconds, steps_per_second, return_mean and length_mean, and
 the algorithm's own metrics by name ("loss/policy", "entropy"). A number that isn't finite is null,
-which every reader of JSON takes.
+which every reader of JSON takes. So is a speed that isn't known yet: before the second call came
+back, and once more in the row in which the last program has been compiled, since it is measured
+anew from there. Until then it is that of a warm-up, if there is one.
 """
 
 from __future__ import annotations

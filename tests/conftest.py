@@ -19,6 +19,7 @@ os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(CACHE)
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+os.environ.setdefault("NPROC", "1")  # programs for more threads would be in the same cache
 os.environ.setdefault("RAY_worker_niceness", "0")  # else its actors come last
 
 import jax  # noqa: E402

@@ -49,12 +49,18 @@ def ranked_dqn() -> Any:
     return dqn.make(config, SPEC)
 
 
+def wide_ppo() -> Any:
+    """LAPACK makes its first weights, and rounds them as its number of threads would have it."""
+    return ppo.make(ppo.Config(rollout=16, epochs=1, minibatches=1, hidden=(256, 256)), SPEC)
+
+
 def standardised_es() -> Any:
     return es.make(es.Config(rollout=40, hidden=(16,), top=6, standardise=True), SPEC)
 
 
 ALGORITHMS = {
     "ppo": wrapped_ppo,
+    "wide": wide_ppo,
     "dqn": ranked_dqn,
     "es": standardised_es,
     "toy": lambda: toy.make(None, SPEC),

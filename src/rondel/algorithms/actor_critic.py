@@ -110,7 +110,7 @@ def network_for(
 def chunk_for(
     config: Settings, spec: EnvSpec, model: nets.ActorCritic, own: Network | None
 ) -> int | None:
-    """How many rows at a time a gradient is made quickest; None: all at once."""
+    """How many rows at a time a gradient is made quickest on CPUs; None: all at once."""
     whole = model.recurrent or own is not None
     return None if whole else nets.chunk_of(config.network, spec.observation)
 
@@ -170,8 +170,8 @@ def turned(tree: Tree) -> Tree:
 def grad_of(
     loss: Loss, chunk: int | None, params: Tree, rows: Tree, valid: Array
 ) -> tuple[Tree, dict[str, Array]]:
-    """The gradient of a mean over valid rows, `chunk` rows at a time if it is a number."""
-    if chunk is None:
+    """The gradient of a mean over valid rows, on CPUs `chunk` at a time if it is a number."""
+    if chunk is None or jax.default_backend() != "cpu":
         grads, metrics = jax.grad(loss, has_aux=True)(params, rows)
     else:
         grads, metrics = ops.mean_grad(loss, chunk)(params, rows, valid)

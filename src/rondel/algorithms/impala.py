@@ -181,6 +181,6 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
 def chunk_for(
     config: Config, spec: EnvSpec, model: nets.ActorCritic, own: Network | None
 ) -> int | None:
-    """How many rounds at a time a gradient is made quickest; None: all at once."""
+    """How many rounds at a time a gradient is made quickest on CPUs; None: all at once."""
     rows = actor_critic.chunk_for(config, spec, model, own)
     return None if rows is None else max(1, rows // (config.rollout + 1))

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from rondel.execution.keys import key_of, per_copy, per_lane
+from rondel.execution.meter import ready
 from rondel.execution.seeds import Purpose
 from rondel.execution.task import Task, blocked, boundary
 from rondel.types import Array, Tree
@@ -45,6 +49,21 @@ ALONE = Others()
 def init(task: Task, seed: Array) -> Tree:
     """The learner's state before round 0."""
     return task.algorithm.init(key_of(seed, Purpose.INIT))
+
+
+def first(task: Task, seed: np.uint32) -> Callable[[np.uint32], Tree]:
+    """`init` of a task as a program, for a seed like this one.
+
+    LAPACK, which makes matrices orthogonal, rounds otherwise with other numbers of threads, and Ray
+    and the environment set these: here it has one.
+    """
+    program = jax.jit(partial(init, task)).lower(seed).compile()  # which loads LAPACK
+
+    def learner(seed: np.uint32) -> Tree:
+        with threadpool_limits(1, "blas"):
+            return ready(program(seed))
+
+    return learner
 
 
 def add(

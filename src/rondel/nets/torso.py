@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import jax
 import jax.numpy as jnp
 
 from rondel.errors import RondelError
@@ -63,7 +62,6 @@ def _mlp(space: Space, hidden: Sequence[int], activation: Activation) -> tuple[N
 
 
 def chunk_of(kind: str, space: Space) -> int | None:
-    """How many rows at a time the gradient of such a torso is made quickest; None: all at once."""
+    """How many rows at a time its gradient is made quickest on CPUs; None: all at once."""
     kind = choose(kind, space)
-    on_cpu = jax.default_backend() == "cpu"
-    return images.TRUNKS[kind].chunk if on_cpu and kind in images.TRUNKS else None
+    return images.TRUNKS[kind].chunk if kind in images.TRUNKS else None

@@ -9,21 +9,23 @@ from contextlib import suppress
 from pathlib import Path
 
 import jax
+from jax._src import xla_bridge
+
+from rondel.execution import threads
 
 # Whether XLA makes one instruction of a product and a sum, rounded once instead of twice, depends
 # on what stands around them. Without that instruction a stage gives the same numbers in every plan.
 _SAME_ROUNDING = "--xla_cpu_max_isa=AVX"
-# Of how many threads XLA's own pool is. A second one costs more than it does: products run on one
-# anyhow, and the little that is split is handed to and fro (docs/performance.md).
-_THREADS = "PJRT_NPROC"
+# Rows of a draw times numbers of the learner, from which on several threads are quicker than one
+_LARGE = 20e6  # python benchmarks/threads.py
 
 
-def settle() -> str:
+def settle(work: float | None = None) -> str:
     """Set up this process, unless its user has; returns what a run's last bits depend on.
 
-    XLA reads its flags when JAX is first used: a program that used JAX before keeps its own. It
-    splits sums by the number of its threads, so that number belongs to the answer; since it is one
-    wherever nobody asks for more, runs give the same numbers on any number of cores.
+    XLA reads its flags when JAX is first used: a program that used JAX before keeps its own. How
+    many threads it has depends on `work`, the size of a draw: one where that is small, else as many
+    as there are cores. It splits large sums by their number, which so belongs to the answer.
     """
     flags = os.environ.get("XLA_FLAGS", "")
     if "xla_cpu_max_isa" not in flags and platform.machine() in ("x86_64", "AMD64"):
@@ -31,17 +33,43 @@ def settle() -> str:
     if "JAX_CPU_ENABLE_ASYNC_DISPATCH" not in os.environ:
         # a call in its caller's thread: handing it over and back took half of a policy's time
         jax.config.update("jax_cpu_enable_async_dispatch", False)
-    if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rondel" / "xla"
-        sweep(cache)
-        jax.config.update("jax_compilation_cache_dir", str(cache))
+    number = _settle_threads(work)
+    _settle_cache(number)
+    return f"{flags} on {number} threads"
+
+
+def _settle_threads(work: float | None) -> int:
+    """How many threads XLA has, or will have when JAX starts."""
+    devices = jax.config.values["jax_num_cpu_devices"]  # it has one for each, at the least
+    number = threads.of_user() or threads.chosen()
+    if has_started():
+        number = number or cores()  # nobody said anything before
+    elif threads.of_user() is None and (work is not None or number is None):
+        number = cores() if work is None or work >= _LARGE else 1
+        threads.use(number)
+    return max(number or 1, devices)
+
+
+def _settle_cache(number: int) -> None:
+    """Keep compiled programs, unless the user has said where: apart by what XLA takes for equal."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rondel" / "xla"
+    said = getattr(jax.config, "jax_compilation_cache_dir", None)
+    if said is not None and Path(said).parent != cache:
+        return
+    if said is None:
+        for path in cache.glob("*-cache"):  # of versions that did not keep them apart
+            path.unlink(missing_ok=True)
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-    threads = os.environ.get(_THREADS) or os.environ.get("NPROC")
-    if not threads:
-        os.environ[_THREADS] = threads = "1"
-    devices = jax.config.values["jax_num_cpu_devices"]  # XLA has a thread for each, at the least
-    return f"{flags} on {max(int(threads), devices)} threads"
+    mine = threads.apart(cache, number)
+    if str(mine) != said and not (said and has_started()):
+        sweep(mine)
+        jax.config.update("jax_compilation_cache_dir", str(mine))
+
+
+def has_started() -> bool:
+    """Has JAX looked for devices? Then it keeps the threads that it has."""
+    return bool(xla_bridge.backends_are_initialized())
 
 
 def offer_devices(copies: int) -> None:

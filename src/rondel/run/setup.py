@@ -131,8 +131,10 @@ def prepare(
     )
     if "on" not in fields and mesh.fits(task, plan):  # then it is one program over the devices
         options = dataclasses.replace(options, on="inline")
+    learner = bytes_of(jax.eval_shape(partial(learning.init, task), np.uint32(0)))
+    machine.settle(_rows(task, config) * learner / 4)  # before anything starts JAX
     if options.on != "ray":  # whose copies may be on several machines
-        _check_size(task)
+        _check_size(task, learner)
     check_plan(task, plan, options, name)
     told = {k: v for k, v in chosen.items() if k not in fields}
     return Setup(name, config, options, told, task, plan)
@@ -168,12 +170,18 @@ def _check_planner(name: str, build: Any, options: Options) -> None:
         )
 
 
-def _check_size(task: Task) -> None:
+def _rows(task: Task, config: Any) -> float:
+    """How many a draw has, as far as the names of its fields tell."""
+    length = getattr(config, "sequence", 1) if hasattr(config, "burn_in") else 1
+    whole = task.lanes * task.algorithm.rollout / getattr(config, "minibatches", 1)
+    return length * getattr(config, "batch", 0) or whole
+
+
+def _check_size(task: Task, learner: int) -> None:
     """Refuse what no array could hold: the least that a round's rewards and observations take."""
     seen = max(4 * task.algorithm.rollout, bytes_of(zeros(task.env.spec.observation)))
     refuse_too_much(task.lanes * seen, "A round", "a smaller rollout or number of lanes")
-    learner = jax.eval_shape(partial(learning.init, task), np.uint32(0))
-    refuse_too_much(bytes_of(learner), "The learner", "a smaller network")
+    refuse_too_much(learner, "The learner", "a smaller network")
 
 
 def check_plan(task: Task, plan: Plan, options: Options, name: str) -> None:

@@ -61,6 +61,10 @@ def test_ray_equals_inline_on_gymnasium() -> None:
     same.assert_equals_inline(Ray(), "toy", "actor*2 | learner", env=world)
 
 
+def test_wide_networks_begin_with_the_same_weights():
+    same.assert_equals_inline(Ray(), "wide", "actor | learner")
+
+
 def test_host_environments_alone_need_no_jax() -> None:
     world = same.gymnasium_cartpole()
 

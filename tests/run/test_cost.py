@@ -37,13 +37,18 @@ def test_each_piece_has_its_own() -> None:
     fields = SMALL | {"plan": "actor*2 | memory | gradient+update", "lanes": 8, "block": 4}
     found = cost_of(prepare("dqn", "CartPole-v1", fields=fields))
     assert [piece.holds.keys() for piece in found.pieces] == [
-        {"weights", "rollout", "env"},
-        {"memory"},
+        {"weights", "rollout", "env", "what is handed over"},
+        {"memory", "what is handed over"},
         {"weights", "optimiser", "gradients", "batch"},
     ]
     assert found.processes == 5  # the driver's among them
     lagged = cost_of(prepare("dqn", "CartPole-v1", fields=fields | {"lag": 3}))
     assert lagged.pieces[0].holds["rollout"] > 2 * found.pieces[0].holds["rollout"]
+    items, batch = (piece.holds["what is handed over"] for piece in found.pieces[:2])
+    assert lagged.pieces[0].holds["what is handed over"] == 4 * items
+    assert batch == 2 * items + found.pieces[2].holds["batch"]  # of both actors, on their way in
+    here = cost_of(prepare("dqn", "CartPole-v1", fields=fields | {"on": "threads"}))
+    assert "what is handed over" not in here.pieces[0].holds
     assert cost_of(prepare("dqn", "CartPole-v1", fields=SMALL)).processes == 1
 
 

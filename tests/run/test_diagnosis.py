@@ -92,6 +92,37 @@ SLOW_COPY = uneven(
             0.3,
             "for room",
         ),
+        # a network can't be small enough for observations that are large
+        (
+            made_up(piece("all", policy_xla=0.8, env_simulator=0.2), seen=800_000),
+            "policy",
+            0.8,
+            "An observation takes 781.2 KiB, and to read it is much of this: smaller ones",
+        ),
+        (
+            made_up(piece("all", gradient_xla=0.8), passes="--updates"),
+            "gradient",
+            0.8,
+            "(--updates)",
+        ),
+        # eight that sleep, of eight lanes
+        (
+            made_up(piece("actor", 8, 0.1, env_simulator=0.9, env_weights=0.1), LEARNER),
+            "env",
+            0.9,
+            "Each lane has a copy of its own: more lanes (--lanes) in more copies",
+        ),
+        # nobody is busy for long, and there is no lag to be had
+        (
+            made_up(
+                piece("actor", 2, env_simulator=0.3, policy_xla=0.2, actor_weights=0.5),
+                piece("learner", learner_xla=0.35, memory_data=0.65),
+                remedies={"whole": "--plan all"},
+            ),
+            "learner",
+            0.35,
+            "learns from nothing older: in one piece (--plan all) it may be as quick",
+        ),
         # the others wait 0.9 - (3 * 0.1 + 0.9) / 4 for it
         (
             made_up(SLOW_COPY, piece("learner", memory_data=0.9, learner_xla=0.1)),
@@ -131,7 +162,7 @@ SLOW_COPY = uneven(
             made_up(FUSED, apart=APART, more_rows=1.2, one_step=1e-4, **WHOLE),
             "dispatch",
             0.98,
-            "(--lanes) are almost free",
+            "(--lanes) cost little",
         ),
         (
             made_up(FUSED, apart=APART, more_rows=1.2, one_step=1e-4, batched=True, **WHOLE),

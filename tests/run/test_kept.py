@@ -38,7 +38,7 @@ WRONG = [
     *(spoiled("pieces", 0, 1, copies) for copies in (-3, 0)),
     *(spoiled(*SHARE, 2, part) for part in ("x", -0.5, 7.0, float("nan"), float("inf"))),
     *(spoiled(*SHARE, 0, stage) for stage in ("\x1b[31mred", "two\nlines")),
-    spoiled("about", -1, "whole", "\x1b]0;title\x07"),
+    spoiled("about", 11, "whole", "\x1b]0;title\x07"),
 ]
 
 

@@ -23,8 +23,10 @@ class Ring:
 
     def __init__(self) -> None:
         self.said: list[list[Glance]] = [[], []]
+        self.round = 0
 
     def glances(self) -> list[list[Glance]]:
+        self.round += 2
         return self.said
 
 
@@ -64,6 +66,7 @@ def test_a_window_is_what_was_done_since_the_one_before(seen: tuple[Ring, Window
         (1, pytest.approx(0.2), 2**30),
     ]
     assert (first.bound, first.whose) == ("env", "actor")
+    assert first.text.startswith("env bounds this run: it takes 80% of each round")
     assert first.part == pytest.approx(0.8)
     assert dict(first.pieces[1].parts) == pytest.approx({"learner": 0.2, "waits for data": 0.8})
     # since then: a second actor came, and the first did nothing but act, 6 s; the learner learned
@@ -96,3 +99,17 @@ def test_a_window_lasts_until_every_piece_has_done_something(seen: tuple[Ring, W
     more = learner._replace(seconds=5.0, times=3)
     ring.said = [[glance("a", actor._replace(seconds=4.0, times=4))], [glance("l", more)]]
     assert window.look() is not first
+
+
+def test_a_window_has_enough_rounds_to_tell_what_bounds_them(seen: tuple[Ring, Window]) -> None:
+    ring, window = seen
+    for seconds in (1.0, 2.0, 3.0, 4.0):
+        ring.said = [
+            [glance("a", Spent("env", SIMULATOR, seconds, int(seconds), 0))],
+            [glance("l", Spent("learner", XLA, seconds / 4, int(seconds), 0))],
+        ]
+        ring.round -= 1  # one round each time
+        load = window.look()
+        assert (load is not None) == (seconds == 3.0 or seconds == 4.0)
+    assert load is not None
+    assert "can't be told" not in load.text

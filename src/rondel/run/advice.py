@@ -15,26 +15,30 @@ from rondel.envs.registry import is_installed
 from rondel.execution.meter import CALLBACK, OUTPUT, PYTHON, ROOM, SIMULATOR, STEPS, TRANSPORT
 from rondel.plan.pointing import counted
 from rondel.run.profile import IN_TURN, About, Piece, Profile
+from rondel.run.summary import size
 
 UNEVEN, RESTARTS = "uneven copies", "restarts"
 _HANDOVER = 5e-3  # seconds: what a round costs more once it is cut, about
 _EXCHANGE = 4e-4  # seconds: what a draw costs more once its batch is shared by cores, about
 _MUCH = 0.3  # of the time
+_IDLE = 0.6  # of the time that the busiest is busy: below, they wait for each other
 _COPIED = 1e9  # bytes a second that are copied at the least
+_LARGE = 2**17  # bytes of an observation, whose way through memory is what a step takes
 _LEARNS = "which changes what is learned"
 _REMEDIES = {
     "policy": f"More lanes in a call (--lanes) or a smaller network cost less a step, {_LEARNS}.",
-    "gradient": f"Fewer passes over what is collected, or a smaller network, cost less, {_LEARNS}.",
+    "gradient": f"Fewer passes over what is collected{{passes}}, or a smaller network, cost less, "
+    f"{_LEARNS}.",
     "label": f"A smaller network costs less, {_LEARNS}.",
     "memory": f"Smaller batches or fewer draws cost less, {_LEARNS}. Stacked frames that a Box "
     "declares (frames=4) are stored once.",
     "update": f"The optimiser is what costs: a smaller network, or larger and fewer batches, "
     f"{_LEARNS}.",
-    "dispatch": "Four times the rows would take hardly longer: the program spends its time on "
-    f"starting operations, not on numbers. More lanes (--lanes) are almost free, {_LEARNS}.",
-    "replay": "Four times the rows would take hardly longer: the program spends its time on "
-    "starting operations, not on numbers. More lanes and larger batches (--lanes, --batch) are "
-    f"almost free, {_LEARNS}.",
+    "dispatch": "Four times the rows would take less than twice as long: much of it is to start "
+    f"operations, however few numbers they have. More lanes (--lanes) cost little, {_LEARNS}.",
+    "replay": "Four times the rows would take less than twice as long: much of it is to start "
+    "operations, however few numbers they have. More lanes and larger batches (--lanes, --batch) "
+    f"cost little, {_LEARNS}.",
     PYTHON: f"More lanes in a copy (--lanes) make fewer calls of the same work, {_LEARNS}.",
     CALLBACK: "It runs in the driver, and nothing else goes on meanwhile: call it in fewer rounds, "
     "or do less in it.",
@@ -93,10 +97,15 @@ def _around(profile: Profile, bound: Bound) -> Iterator[str]:
             f"The cuts cost {bound.lost:.0%} of the time. This environment is a part of the "
             f"program, so in one piece ({whole}) nothing is handed over, and nobody waits{copies}."
         )
-    elif lag and bound.piece.busy < 0.6 and about.cores > 1 and bound.name != TRANSPORT:
+    elif lag and bound.piece.busy < _IDLE and about.cores > 1 and bound.name != TRANSPORT:
         yield (
             f"Pieces wait for each other: {lag} lets them work at the same time, with weights "
             f"that are a round old, {_LEARNS}."
+        )
+    elif whole and not lag and bound.piece.busy < _IDLE and bound.name != TRANSPORT:
+        yield (
+            "Pieces wait for each other, and this algorithm learns from nothing older: in one "
+            f"piece ({whole}) it may be as quick, on fewer cores."
         )
 
 
@@ -124,8 +133,14 @@ def _against(profile: Profile, bound: Bound) -> Iterator[str]:
         yield _REMEDIES["replay"]
     elif name == "env" and _is_pool(about):
         yield from _threads(about)
+    elif name == "policy" and about.seen >= _LARGE:
+        yield (
+            f"An observation takes {size(about.seen)}, and to read it is much of this: smaller "
+            "ones, or bytes in place of floats, would help."
+        )
     elif not simulates and (name != "env" or about.traced):
-        yield _REMEDIES.get(name, "")
+        passes = f" ({about.passes})" if about.passes else ""
+        yield _REMEDIES.get(name, "").format(passes=passes)
     if name == "gradient":
         yield from _cores(profile, bound)
     steps = bound.piece.part(STEPS)
@@ -162,6 +177,11 @@ def _copies(profile: Profile, bound: Bound, simulates: bool) -> Iterator[str]:
         flags = about.remedies.get("sleepers" if piece.sleeps else "actors")
         if flags and saved > _HANDOVER:
             yield f"More environments at once would help: {flags}."
+        elif not flags and piece.sleeps and piece.copies >= about.lanes:
+            yield (
+                "Each lane has a copy of its own: more lanes (--lanes) in more copies would step "
+                f"more at once, {_LEARNS}."
+            )
         elif not flags and not piece.sleeps and piece.copies >= about.cores:
             yield (
                 f"There is a copy for each core ({about.cores}): more would help only if a step "

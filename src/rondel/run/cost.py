@@ -35,6 +35,7 @@ _SMALL_PIECE = 40 * _MIB  # with environments outside JAX only
 # that learns. A program that was compiled before is read from disk
 _COMPILING = 250 * _MIB
 _LEARNER = {"label", "gradient", "update"}  # who knows all that is learned, not how to act alone
+_HANDED = "what is handed over"
 _KNOBS = {
     "memory": "a smaller capacity",
     "frames": "a smaller capacity",
@@ -42,6 +43,7 @@ _KNOBS = {
     "env": "fewer lanes",
     "batch": "a smaller batch",
     "processes": "fewer copies",
+    _HANDED: "fewer cuts",
 }
 
 
@@ -107,6 +109,8 @@ def cost_of(setup: Setup) -> Cost:
         PieceCost(piece.name, piece.copies, _holds(task, plan, piece, shard))
         for piece in plan.pieces
     )
+    if on in ("processes", "ray"):
+        pieces = tuple(map(partial(_handing, task, plan, shard), plan.pieces, pieces))
     if on == "inline" and spread.fits(plan):
         pieces = tuple(map(partial(_on_devices, plan.copies("gradient")), plan.pieces, pieces))
     apart = plan.pieces if on in ("processes", "ray") else ()
@@ -153,6 +157,18 @@ def _holds(task: Task, plan: Plan, piece: Piece, shard: Shard) -> dict[str, int]
         keys = jax.eval_shape(lambda: per_lane(key_of(0, Purpose.ENV), jnp.arange(lanes)))
         held["env"] = bytes_of(jax.eval_shape(task.env.init, keys)[0])
     return held
+
+
+def _handing(task: Task, plan: Plan, shard: Shard, piece: Piece, cost: PieceCost) -> PieceCost:
+    """With what is on its way to another process, there and here: it is copied out of it."""
+    stages, held = set(piece.stages), 0
+    if len({"policy", "memory"} & stages) == 1:
+        acts = "policy" in stages
+        items = bytes_of(experience.produced_like(task, task.lanes // piece.copies)[0])
+        held += items * (1 + plan.lag if acts else 1)
+    if "memory" in stages and not {"label", "gradient"} & stages:
+        held += bytes_of(shard.batch)
+    return cost._replace(holds=cost.holds | {_HANDED: held}) if held else cost
 
 
 def _on_devices(devices: int, piece: Piece, cost: PieceCost) -> PieceCost:

@@ -14,7 +14,7 @@ from rondel.run.advice import RESTARTS, UNEVEN, Bound, advise
 from rondel.run.profile import Piece, Profile
 
 _FREE = 2.0  # of four times the rows in less than this, rows cost a third of the time at most
-_ROUNDS = 2  # since all was compiled, that say something at the least
+ROUNDS = 2  # since all was compiled, that say something at the least
 _CLOSE = 0.04  # of the time: as much, as far as a run can tell
 _TINY = 1e-3  # seconds of a gradient step that may do little but start its operations
 _MEANS = {  # what a program holds, where stages are one, or what else it is
@@ -53,7 +53,7 @@ def diagnose(profile: Profile, path: Path | None = None) -> Verdict:
     told = Bound(bound, part, busy, _lost(profile, busy, costs))
     advice = " ".join(advise(profile, told, path))
     text += _of_what(profile, busy) + _rivals(profile, costs, bound, part)
-    if profile.rounds < _ROUNDS:
+    if profile.rounds < ROUNDS:
         text, advice = _too_short(profile), ""
     return Verdict(bound, part, f"{text}. {advice}".strip(), busy.name)
 

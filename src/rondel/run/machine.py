@@ -38,6 +38,12 @@ def settle(work: float | None = None) -> str:
     return f"{flags} on {number} threads"
 
 
+def threads_now() -> int:
+    """How many threads XLA has here, or will have when JAX starts."""
+    devices = jax.config.values["jax_num_cpu_devices"]
+    return max(threads.of_user() or threads.chosen() or cores(), devices)
+
+
 def _settle_threads(work: float | None) -> int:
     """How many threads XLA has, or will have when JAX starts."""
     devices = jax.config.values["jax_num_cpu_devices"]  # it has one for each, at the least

@@ -99,6 +99,8 @@ class About(NamedTuple):
     draws: int  # gradient steps of a round
     batched: bool  # do its batches have a size of their own, which lanes don't change?
     remedies: dict[str, str]  # flags that this run would take, by what they do: see `remedies`
+    passes: str = ""  # the flag that says how often it learns from what it has, if there is one
+    seen: int = 0  # bytes of an observation
 
     @property
     def sharded(self) -> bool:

@@ -17,6 +17,8 @@ from rondel.plan import Piece, Plan, parse
 from rondel.run import machine
 from rondel.run.profile import About
 from rondel.run.setup import Setup, check_plan
+from rondel.run.shards import bytes_of
+from rondel.spaces import zeros
 from rondel.types import Env
 
 ACTING = ("env", "policy")
@@ -28,7 +30,9 @@ def about(setup: Setup, fused: bool) -> About:
     traced, cores = isinstance(setup.task.env, Env), machine.cores()
     where = (str(plan), options.on, setup.env_id, setup.task.lanes, plan.lag, plan.free)
     learns = (setup.task.algorithm.memory.draws, hasattr(setup.config, "batch"))
-    return About(*where, traced, fused, cores, *learns, dict(_found(setup, cores)))
+    passes = [f"--{name}" for name in ("epochs", "updates") if hasattr(setup.config, name)]
+    knobs = ("".join(passes[:1]), bytes_of(zeros(setup.task.env.spec.observation)))
+    return About(*where, traced, fused, cores, *learns, dict(_found(setup, cores)), *knobs)
 
 
 def _found(setup: Setup, cores: int) -> Iterator[tuple[str, str]]:
@@ -48,7 +52,8 @@ def _found(setup: Setup, cores: int) -> Iterator[tuple[str, str]]:
     if plan.cut and (flags := _placed(setup, parse("all"), whole=True)):
         gone = [f"--{name}" for name in ("free", "lag") if getattr(plan, name)]
         yield "whole", flags + (f" without {' and '.join(gone)}" if gone else "")
-    if str(plan) == "all" and not plan.lag and setup.options.on == "inline":
+    alone = str(plan) == "all" and not plan.lag and setup.options.on == "inline"
+    if alone and machine.threads_now() == 1:  # else XLA shares products among the cores
         pure, stages = keeps_state(setup.task.env), ("gradient",)
         for n in range(cores, 1, -1):
             shared = replace(plan, pieces=(plan.pieces[0]._replace(copies=n),))

@@ -7,17 +7,18 @@ costs some microseconds, and asks nobody.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from itertools import chain
 
 from rondel.execution.meter import Glance, resident, since
 from rondel.run import machine
-from rondel.run.diagnosis import costs_of, diagnose
+from rondel.run.diagnosis import ROUNDS, costs_of, diagnose
 from rondel.run.load import Load, PieceLoad
 from rondel.run.profile import Piece, put_together
 from rondel.run.run import Run
 
 _FIRST = 1.0  # seconds until the first look, and between two where nothing was new
-_SECONDS = 3.0  # of a window, or more: every piece must have said something new
+_SECONDS = 3.0  # of a window, or more: some rounds, in which every piece says something new
 
 
 class Window:
@@ -26,6 +27,7 @@ class Window:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._since: dict[str, Glance] = {}  # where the window began, by who says it
+        self._round = 0  # and with which round
         self._due = time.monotonic() + _FIRST
         self._load: Load | None = None
 
@@ -40,10 +42,14 @@ class Window:
         new = [[_less(said, self._since.get(said.who)) for said in piece] for piece in glances]
         lately = _less(driver, self._since.get(driver.who))
         seen = put_together(ring, self._run.about, new, lately)
+        seen = replace(seen, rounds=ring.round - self._round)
+        first = not self._since
         if not seen.pieces or not all(piece.shares for piece in seen.pieces):
             return self._load  # some have done nothing yet, or nothing but start
-        first = not self._since
+        if seen.rounds < ROUNDS and not first:
+            return self._load
         self._since = {said.who: said for said in chain(*glances, [driver])}
+        self._round = ring.round
         self._due = now + _SECONDS
         if first:  # what was done until all had started is like nothing that follows
             return None

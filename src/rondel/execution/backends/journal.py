@@ -114,6 +114,9 @@ class Journal:
         return wanted
 
 
+_PERHAPS = " If the machine ran out of memory (dmesg tells), fewer cuts or copies need less."
+
+
 def pause_or_raise(
     name: str,
     dying: Journal,
@@ -138,7 +141,7 @@ def pause_or_raise(
         case Stop(reason) if large and restarts:
             raise Lost(
                 f"{name} {reason} What {large[0]} held was too large to be kept twice: resume from "
-                "a checkpoint."
+                f"a checkpoint, if there is one.{_PERHAPS if 'SIGKILL' in how else ''}"
             )
         case Stop(reason):
             raise Lost(f"{name} {reason}")

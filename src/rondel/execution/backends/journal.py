@@ -21,6 +21,7 @@ _READS = (SNAPSHOT, "acting", "learning", "keep")  # requests that change nothin
 _MADE = ("acting", "learning")  # those of them that others are given
 TAKE_OVER = "take_over"
 _STARTS = ("make", "listen", "connect", TAKE_OVER)  # and a recipe
+_PERHAPS = " If the machine ran out of memory (dmesg tells), fewer cuts or copies need less."
 
 
 class Asked(NamedTuple):
@@ -112,9 +113,6 @@ class Journal:
                 asked = asked._replace(args=(again,))
             wanted.append(asked)
         return wanted
-
-
-_PERHAPS = " If the machine ran out of memory (dmesg tells), fewer cuts or copies need less."
 
 
 def pause_or_raise(

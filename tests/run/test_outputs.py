@@ -187,8 +187,9 @@ def test_each_of_several_seeds_has_its_own(tmp_path: Path, fake: Any, on: str) -
         assert shown(run.path) == written(run.path)
     failed = [(run.notes, seed) for seed, run in enumerate(runs) if run.notes]
     assert failed
+    said = " ".join(stream.getvalue().split())  # lines are of 80 columns
     for (note,), seed in failed:
-        assert f"seed {seed}: {note}" in stream.getvalue()
+        assert f"seed {seed}: {note}" in said
 
 
 def test_a_wandb_that_does_not_start_is_a_sentence(tmp_path: Path, fake: Any) -> None:

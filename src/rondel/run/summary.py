@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rondel.plan import Plan
 from rondel.plan.pointing import counted
 from rondel.plan.resources import resources_for
+from rondel.run import machine
 
 if TYPE_CHECKING:
     from rondel.run.cost import Cost, PieceCost
@@ -81,7 +82,7 @@ def _placed(run: Run, cost: Cost) -> list[tuple[str, str]]:
     asks = resources_for(run.ring.plan, run.setup.options.resources or "")
     for held, copies, asked in zip(cost.pieces, run.ring.copies, asks, strict=True):
         each = "each " if held.copies > 1 else ""
-        where = f"{each}in {_PLACES[on]} of its own" if on in _PLACES else "in this process"
+        where = f"{each}in {_PLACES[on]} of its own" if on in _PLACES else _here(run)
         if on == "ray":
             nodes = Counter(at for copy in copies if (at := getattr(copy, "address", "")))
             where += f" with {_asked(asked)}"
@@ -90,6 +91,13 @@ def _placed(run: Run, cost: Cost) -> list[tuple[str, str]]:
         text = f"{_title(held)} {where}" + (f": {each}{', '.join(parts)}" if parts else "")
         lines.append(("" if lines else "runs", text))
     return lines
+
+
+def _here(run: Run) -> str:
+    """This process, and on how many cores XLA is there."""
+    threads = machine.threads_now()
+    alone = threads == 1 or run.ring.spreads or len(run.ring.copies[0]) > 1
+    return "in this process" if alone else f"in this process, XLA on {threads} threads"
 
 
 def _title(held: PieceCost) -> str:

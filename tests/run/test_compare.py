@@ -259,3 +259,70 @@ def test_nothing_and_nowhere(tmp_path: Path) -> None:
         rondel.plot(folder, tmp_path / "a.png", against="moon")
     with pytest.raises(RondelError, match="there is no folder"):
         rondel.plot(folder, tmp_path / "nowhere" / "a.png")
+
+
+def figure_of(folder: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Any:
+    """What `plot` would save, laid out."""
+    drawn: list[Any] = []
+    monkeypatch.setattr(picture, "save", lambda figure, path: drawn.append(figure))
+    rondel.plot(folder, folder / "x.png", **options)
+    drawn[0].draw_without_rendering()
+    return drawn[0]
+
+
+def names_in(figure: Any) -> list[str]:
+    (legend,) = figure.subfigs[0].legends
+    return [text.get_text() for text in legend.get_texts()]
+
+
+def test_seconds_of_seeds_side_by_side_are_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They tell how seeds were scheduled, not how quick a run is: the table has a star too."""
+    for seed in range(2):
+        run(tmp_path / f"a{seed}", seed, [1, 2], at_a_time=2)
+        run(tmp_path / f"b{seed}", seed, [1, 2], algorithm="dqn")
+    figure = figure_of(tmp_path, monkeypatch)
+    assert names_in(figure) == ["ppo (2 seeds)\N{NO-BREAK SPACE}*", "dqn (2 seeds)"]
+    note = "seeds trained side by side: their seconds are shared"
+    assert [axes.get_xlabel() for axes in figure.axes] == [
+        "steps",
+        f"seconds since the first report\n* {note}",
+    ]
+    steps = figure_of(tmp_path, monkeypatch, against="steps")  # these are nobody's share
+    assert names_in(steps) == ["ppo (2 seeds)", "dqn (2 seeds)"]
+    assert [axes.get_xlabel() for axes in steps.axes] == ["steps"]
+
+
+def test_a_group_alone_is_marked_without_a_star(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path / "a", 0, [1, 2], at_a_time=2)
+    _, right = figure_of(tmp_path, monkeypatch).axes
+    assert right.get_xlabel().splitlines()[1].startswith("seeds trained side by side")
+
+
+@pytest.mark.parametrize("against", ["steps", "both"])
+def test_names_of_groups_hide_no_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, against: str
+) -> None:
+    for copies in range(1, 7):
+        plan = f"env*{copies} | policy+memory | gradient*{copies} | update"
+        run(tmp_path / f"a{copies}", 0, [1, 2], **options(plan=plan))
+    run(tmp_path / "b", 0, [1, 2], **options(plan="a plan " * 50))  # a stranger's
+    figure = figure_of(tmp_path, monkeypatch, against=against)
+    (legend,) = figure.subfigs[0].legends
+    key = legend.get_window_extent()
+    assert all(axes.get_tightbbox().y0 > key.y1 for axes in figure.axes)
+    assert figure.bbox.x0 <= key.x0 < key.x1 <= figure.bbox.x1
+
+
+def test_panels_of_a_task_have_one_axis_of_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path / "a", 0, [1, 100])
+    run(tmp_path / "b", 1, [2, 3, 900])
+    left, right = figure_of(tmp_path, monkeypatch).axes
+    right.set_ylim(-5, 5)
+    assert left.get_ylim() == (-5, 5)
+    assert right.get_ylabel() == ""

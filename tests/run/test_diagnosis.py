@@ -310,7 +310,8 @@ def test_nothing_that_takes_more_is_named_beside_what_bounds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "says"), [(0.25, "All else together takes longer"), (0.6, "costs more than what is")]
+    ("part", "says"),
+    [(0.25, "Handing over takes no more than half of"), (0.6, "costs more than what is")],
 )
 def test_what_is_handed_over_is_said_to_cost_more_only_where_it_does(part: float, says: str):
     rest = (1.0 - part) / 4  # of each of four stages

@@ -11,6 +11,7 @@ from rich.console import Console
 from rondel.run import load, panel
 from rondel.run.display import Lines, Panel, Progress
 from rondel.run.load import Load, PieceLoad
+from rondel.run.profile import Piece
 
 MIB = 2**20
 SAYS = (
@@ -57,8 +58,8 @@ AT_80 = """\
 │ steps     42,000 of 100k                                                 │
 │ steps/s   2,000                                                          │
 │                                                                          │
-│ ╭▶ actor x 4 ━━━━━━━━━━━┄  95% env 61%, policy 22%, transport 12%        │
-│ ╰─ learner   ━━┄┄┄┄┄┄┄┄┄┄  20% waits for data 80%, learner 20%           │
+│ ╭▶ actor, 4 copies ━━━━━━━━━━━┄  95% env 61%, policy 22%, transport 12%  │
+│ ╰─ learner         ━━┄┄┄┄┄┄┄┄┄┄  20% waits for data 80%, learner 20%     │
 │ bound     env bounds this run: it takes 61% of the time of actor, which  │
 │           waits for others 5% of it. More environments at once would     │
 │           help: more copies of it.                                       │
@@ -150,7 +151,14 @@ def test_no_line_of_a_log_is_longer_than_80_columns() -> None:
 
 def test_a_name_that_is_too_long_keeps_its_copies() -> None:
     long = ACTOR._replace(name="actor+memory+gradient")
-    assert load._named(long, 15) == "actor+memo… x 4"
+    assert load._cut(long, 15) == "actor+memo… x 4"
+
+
+def test_copies_are_said_as_a_profile_says_them_where_there_is_room() -> None:
+    pieces = (ACTOR, ACTOR._replace(name="learner", copies=1))
+    shares = Piece(ACTOR.name, ACTOR.copies, (), ())
+    for width, name in ((60, shares.title), (59, "actor x 4")):
+        assert [text.rstrip() for text in load._names(pieces, width)] == [name, "learner"]
 
 
 def test_an_ending_keeps_its_lines_and_a_table_is_cut_not_wrapped() -> None:

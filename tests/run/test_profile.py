@@ -289,6 +289,16 @@ def test_a_pool_inside_of_a_program_is_measured_apart(tmp_path: Path) -> None:
     assert found.apart["env"] > 0
 
 
+@pytest.mark.parametrize(("steps", "shown"), [("100", False), ("600", True)])
+def test_shares_of_a_single_round_are_not_shown(
+    steps: str, shown: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ["--lanes", "8", "--rollout", "16", "--epochs", "1", "--hidden", "8"]
+    cli.main(["train", "ppo", "probe:both", "--steps", steps, "--out", str(tmp_path / "a"), *small])
+    said = capsys.readouterr().err
+    assert ("piece, stage" in said, "can't be told" in said) == (shown, not shown)
+
+
 def test_a_run_says_it_at_its_end_and_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

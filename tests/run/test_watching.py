@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -185,12 +186,12 @@ def test_draw_is_given_one_lane_in_numpy(run: rondel.Run) -> None:
 
 
 class Loud(gymnasium.Env[Any, Any]):
-    """It remembers what it was told of sound."""
+    """It remembers what it was told of sound and screens."""
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012
     observation_space = gymnasium.make("CartPole-v1").observation_space
     action_space = gymnasium.spaces.Discrete(2)
-    heard: list[str | None] = []  # noqa: RUF012
+    heard: list[tuple[str | None, str | None]] = []  # noqa: RUF012
 
     def __init__(self, render_mode: str | None = None) -> None:
         self.render_mode = render_mode
@@ -203,19 +204,41 @@ class Loud(gymnasium.Env[Any, Any]):
         return np.zeros(4, np.float32), 1.0, True, False, {}
 
     def render(self) -> Any:
-        self.heard.append(os.environ.get("SDL_AUDIODRIVER"))
+        screens = os.environ.get("XDG_RUNTIME_DIR")
+        if screens and os.path.isdir(screens):
+            screens = f"a folder of {len(os.listdir(screens))}"
+        self.heard.append((os.environ.get("SDL_AUDIODRIVER"), screens))
         return np.zeros((16, 16, 3), np.uint8)
 
 
-@pytest.mark.parametrize("driver", [None, "alsa"])
-def test_no_sound_is_looked_for(
-    driver: str | None, run: rondel.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+NAMES = ("SDL_AUDIODRIVER", "XDG_RUNTIME_DIR")
+
+
+@pytest.mark.parametrize("told", [(None, None), ("alsa", None), (None, "/nowhere")])
+def test_neither_sound_nor_a_screen_is_looked_for(
+    told: tuple[str | None, str | None],
+    run: rondel.Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Where there is no device for it, its library would complain on stderr, line after line."""
-    monkeypatch.delenv("SDL_AUDIODRIVER", raising=False)
-    if driver:  # its user's word goes first
-        monkeypatch.setenv("SDL_AUDIODRIVER", driver)
+    """Where there is none of them, their libraries would complain on stderr, line after line."""
+    for name, value in zip(NAMES, told, strict=True):
+        monkeypatch.delenv(name, raising=False)
+        if value:  # its user's word goes first
+            monkeypatch.setenv(name, value)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
     Loud.heard.clear()
     rondel.watch(run, tmp_path / "a.gif", env=Loud)
-    assert set(Loud.heard) == {driver or "dummy"}
-    assert os.environ.get("SDL_AUDIODRIVER") == driver
+    driver, screens = told
+    assert set(Loud.heard) == {(driver or "dummy", screens or "a folder of 0")}
+    assert tuple(os.environ.get(name) for name in NAMES) == told
+    assert not list((tmp_path / "temporary").iterdir())
+
+
+def test_without_room_for_an_empty_folder_there_is_a_video(
+    run: rondel.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    assert rondel.watch(run, tmp_path / "a.gif", env=Loud).path.exists()

@@ -244,7 +244,7 @@ def _transport(profile: Profile, bound: Bound) -> Iterator[str]:
     if bound.part > 0.5:
         yield f"What is handed over costs more than what is done with it: {said} would help."
     else:
-        yield f"All else together takes longer than to hand it over, but {said} would save some."
+        yield f"Handing over takes no more than half of the time; {said} would save some of it."
 
 
 def _moved(profile: Profile) -> int:

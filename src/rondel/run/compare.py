@@ -65,6 +65,11 @@ class Group(NamedTuple):
     label: str
     curves: tuple[Curve, ...]
 
+    @property
+    def beside(self) -> int:
+        """The most seeds that trained at the same time on the same machine."""
+        return max(curve.beside for curve in self.curves)
+
     def reached(self, against: str) -> float:
         """How far all of its curves go."""
         return float(min(getattr(curve, against)[-1] for curve in self.curves))
@@ -105,8 +110,8 @@ class Comparison:
         for group in groups:
             middle, low, high = (float(x[0]) for x in interval(group.at(place), self.iqm))
             speed = float(np.median([curve.speed for curve in group.curves]))
-            beside = max(curve.beside for curve in group.curves)
-            rows.append(Row(group.label, len(group.curves), middle, low, high, speed, beside))
+            about = (middle, low, high, speed, group.beside)
+            rows.append(Row(group.label, len(group.curves), *about))
         return sorted(rows, key=lambda row: -row.middle)
 
     def verdict(self, task: str) -> str:

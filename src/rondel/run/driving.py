@@ -211,7 +211,8 @@ def drive(
                     if seen := book.seen:
                         if stop is None:  # beside other seeds it would be timed with their work
                             seen = _apart(seen, book.path, room, display.note)
-                        ending += f"\n{seen.table()}\n{diagnosis.diagnose(seen, book.path).text}"
+                        text = diagnosis.diagnose(seen, book.path).text
+                        ending += f"{_table(seen)}\n{text}"
         except KeyboardInterrupt:
             if ending == failed:  # a second Ctrl-C, which does not wait
                 ending = f"Stopped at once, without saving; its folder is {run.path}."
@@ -219,6 +220,11 @@ def drive(
         finally:
             display.stop(ending)
     return run
+
+
+def _table(seen: profile.Profile) -> str:
+    """Where the time went, in lines of their own; of too few rounds it would mislead."""
+    return f"\n{seen.table()}" if seen.rounds >= diagnosis.ROUNDS else ""
 
 
 def _apart(

@@ -6,6 +6,7 @@ Plain records, so that drawing them needs no run; `window` fills them in.
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from rich.cells import set_cell_size
@@ -30,6 +31,12 @@ class PieceLoad(NamedTuple):
 
     @property
     def title(self) -> str:
+        """As the table of a profile has it."""
+        return self.name if self.copies == 1 else f"{self.name}, {self.copies} copies"
+
+    @property
+    def short(self) -> str:
+        """Where there is little room, or a comma would part it from its copies."""
         return self.name if self.copies == 1 else f"{self.name} x {self.copies}"
 
 
@@ -50,7 +57,7 @@ class Load(NamedTuple):
 def said(load: Load) -> list[str]:
     """What a log says of it, in parts between which a line may end."""
     turn = "each round" if not load.lag and not load.free else f"the time of {load.whose}"
-    busy = [f"{p.title} {p.busy:.0%}" for p in load.pieces]
+    busy = [f"{p.short} {p.busy:.0%}" for p in load.pieces]
     bound = f"bound by {load.bound} ({load.part:.0%} of {turn})"
     held = _held(load) or ["unknown"]
     return [bound, f"busy: {busy[0]}", *busy[1:], f"memory: {held[0]}", *held[1:]]
@@ -61,7 +68,8 @@ def drawn(load: Load, lag: float | None, width: int, brief: bool = False) -> lis
 
     `lag` is how old the weights were just now.
     """
-    name = min(max(len(piece.title) for piece in load.pieces), width // 3)
+    names = _names(load.pieces, width)
+    name = len(names[0])
     rest = width - (2 + name + _BAR + 4) - 4
     lines, last = [], len(load.pieces) - 1
     for i, piece in enumerate(load.pieces):
@@ -69,7 +77,7 @@ def drawn(load: Load, lag: float | None, width: int, brief: bool = False) -> lis
         slowest = piece.name == load.whose
         line = Text.assemble(
             (f"{corner} ", "dim"),
-            (f"{_named(piece, name)} ", "bold" if slowest else ""),
+            (f"{names[i]} ", "bold" if slowest else ""),
             bar(piece.busy, _BAR, "yellow" if slowest else "cyan"),
             (f" {piece.busy:4.0%} "),
             (_parts(piece, rest), "dim"),
@@ -82,11 +90,20 @@ def drawn(load: Load, lag: float | None, width: int, brief: bool = False) -> lis
     return lines + labelled("memory", _memory(load), width)
 
 
-def _named(piece: PieceLoad, columns: int) -> str:
-    """A name in so many columns: what is too long for it is left out before the copies are."""
-    if len(piece.title) <= columns:
-        return set_cell_size(piece.title, columns)
-    copies = piece.title.removeprefix(piece.name)
+def _names(pieces: Sequence[PieceLoad], width: int) -> list[str]:
+    """What the pieces are called, all in as many columns; in short if it would be many of them."""
+    names = [piece.title for piece in pieces]
+    if max(map(len, names)) > width // 4:
+        names = [_cut(piece, width // 3) for piece in pieces]
+    columns = max(map(len, names))
+    return [set_cell_size(name, columns) for name in names]
+
+
+def _cut(piece: PieceLoad, columns: int) -> str:
+    """A short name in so many columns: what is too long for it goes before its copies do."""
+    if len(piece.short) <= columns:
+        return piece.short
+    copies = piece.short.removeprefix(piece.name)
     return f"{piece.name[: columns - len(copies) - 1]}…{copies}"
 
 

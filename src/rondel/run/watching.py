@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import jax
@@ -89,22 +90,30 @@ def watch(
                 last = moment.over or moment.step == steps
                 yield from [image] * (1 + fps // 2 * last)  # a look at how it ended
 
-    with _unheard(), closing(images()) as frames:
+    with _quietly(), closing(images()) as frames:
         video.write(frames, path, fps)
     return Video(path, returns, lengths, ended.count(False))
 
 
 @contextmanager
-def _unheard() -> Iterator[None]:
-    """A video has no sound: pygame need not look for a device, and complain if there is none."""
-    if "SDL_AUDIODRIVER" in os.environ:
-        yield
-        return
-    os.environ["SDL_AUDIODRIVER"] = "dummy"
-    try:
-        yield
-    finally:
-        os.environ.pop("SDL_AUDIODRIVER", None)
+def _quietly() -> Iterator[None]:
+    """A video has no sound and no screen: pygame need not complain if there is none.
+
+    It asks Wayland for a screen, which says on stderr that it has no folder, and finds an empty
+    one. What the user has set stays.
+    """
+    with ExitStack() as stack:
+        told = {"SDL_AUDIODRIVER": "dummy"}
+        with suppress(OSError):  # no room for a folder: then it complains
+            empty = TemporaryDirectory(prefix="rondel-", ignore_cleanup_errors=True)
+            told["XDG_RUNTIME_DIR"] = stack.enter_context(empty)
+        new = {name: value for name, value in told.items() if name not in os.environ}
+        os.environ.update(new)
+        try:
+            yield
+        finally:
+            for name in new:
+                os.environ.pop(name, None)
 
 
 def moments(

@@ -219,6 +219,14 @@ def test_what_is_wider_has_more_rows_in_every_stage(
     assert wide.algorithm.memory.draws == task.algorithm.memory.draws
 
 
+@pytest.mark.parametrize(("fields", "block"), [({"lanes": 1}, 4), ({"lanes": 4, "block": 2}, 2)])
+def test_what_is_wider_acts_in_the_blocks_that_more_lanes_have(
+    fields: dict[str, int], block: int, tmp_path: Path
+) -> None:
+    with rondel.start("ppo", "CartPole-v1", steps=1, tuned=False, **fields) as run:
+        assert apart.wider(saved.read(run.save(tmp_path))).task.block == block
+
+
 @pytest.mark.long
 def test_what_other_processes_do_is_known_while_they_do_it(tmp_path: Path) -> None:
     for plan in ("actor*2 | learner", "env*2 | policy+learner"):

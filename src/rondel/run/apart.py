@@ -35,7 +35,7 @@ from rondel.run.kept import TRACE, read, write
 from rondel.run.profile import TIMING, Profile, Share
 from rondel.run.saved import Saved
 from rondel.run.saved import read as read_checkpoint
-from rondel.run.setup import Setup, prepare
+from rondel.run.setup import Setup, block_for, prepare
 from rondel.spaces import zeros
 from rondel.types import Env
 
@@ -131,6 +131,8 @@ def wider(saved: Saved) -> Setup:
     """
     fields = {k: v for k, v in saved.options.items() if v is not None} | (saved.config or {})
     fields = {k: v for k, v in fields.items() if k not in PLACING}
+    if fields.get("block") == block_for(fields["lanes"]):
+        del fields["block"]  # as who adds lanes has it: they act in one call, up to 8 of them
     grown = {name: _WIDER * fields[name] for name in ("lanes", "batch") if name in fields}
     fewer = {name: fields[name] / _WIDER for name in ("updates_per_step",) if name in fields}
     fields |= grown | fewer | {"plan": "all", "on": "inline"}

@@ -297,12 +297,17 @@ def _default_config(algorithm: Any) -> Any:
     return kind() if dataclasses.is_dataclass(kind) and isinstance(kind, type) else None
 
 
+def block_for(lanes: int) -> int:
+    """Lanes that act in one call, where nobody says otherwise."""
+    return 8 if lanes % 8 == 0 else lanes
+
+
 def _block(options: Options) -> int:
     lanes, block = options.lanes, options.block
     if lanes < 1:
         raise RondelError(f"lanes={lanes} leaves nothing to act in: 1 or more would work.")
     if block is None:
-        return 8 if lanes % 8 == 0 else lanes
+        return block_for(lanes)
     if block < 1 or lanes % block:
         fits = nearest(divisors(lanes), block, most=12)
         raise RondelError(

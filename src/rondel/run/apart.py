@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from rondel.envs.lastwords import LEFT, never_with_success
 from rondel.errors import RondelError
 from rondel.execution import experience, learning
 from rondel.execution.backends.inline import Inline
@@ -44,14 +45,18 @@ def profile(
     path: str | os.PathLike[str],
     *,
     apart: bool = True,
+    algorithm: Any = None,
+    env: Any = None,
+    config: Any = None,
+    network: Any = None,
     trace: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
 ) -> Profile:
     """What the run in a folder wrote down of where its time went.
 
-    Stages that were one program are measured `apart`, if it has no environment, network or
-    algorithm of your own. `trace` is a file for its newest events, which Perfetto and Chrome show;
-    one that is there stays, but for `overwrite`.
+    Stages that were one program are measured `apart`. An algorithm, environment or network of your
+    own has to be brought again for that. `trace` is a file for its newest events, which Perfetto
+    and Chrome show; one that is there stays, but for `overwrite`.
 
     >>> print(rondel.profile("runs/a").table())
     """
@@ -61,10 +66,14 @@ def profile(
     found = read(folder)
     if trace is not None:
         _copy(folder / TRACE, Path(trace), overwrite)
+    brought = {"algorithm": algorithm, "env": env, "config": config, "network": network}
     if apart and can_be_measured(found):
         try:
-            return measured(found, folder)
+            with never_with_success(LEFT):
+                return measured(found, folder, **brought)
         except RondelError as error:  # parts of it are its user's own, or its checkpoint is gone
+            if any(part is not None for part in brought.values()):
+                raise  # they were brought for this
             _log.warning("Its stages were not measured apart. %s", error)
     return found
 
@@ -75,9 +84,12 @@ def can_be_measured(found: Profile) -> bool:
     return found.apart is None and one and not found.about.sharded
 
 
-def measured(found: Profile, folder: Path) -> Profile:
-    """The same with the stages of its programs measured apart, also for who looks later."""
-    found = _measured(found, folder)
+def measured(found: Profile, folder: Path, **brought: Any) -> Profile:
+    """The same with the stages of its programs measured apart, also for who looks later.
+
+    `brought` is what its user has of their own: algorithm, env, config, network.
+    """
+    found = _measured(found, folder, **brought)
     write(folder, found)
     return found
 
@@ -86,19 +98,27 @@ def _busy(found: Profile) -> list[Share]:
     return [share for piece in found.pieces for share in piece.shares if share.part > 0.1]
 
 
-def _measured(found: Profile, folder: Path) -> Profile:
+def _measured(
+    found: Profile,
+    folder: Path,
+    algorithm: Any = None,
+    env: Any = None,
+    config: Any = None,
+    network: Any = None,
+) -> Profile:
     """The same with the stages of its programs measured apart."""
     machine.settle()
     saved = read_checkpoint(checkpoint.find(folder))
     placing = {"on": "inline", "plan": "all", "free": False, "lag": 0}
-    setup = setup_from(saved, None, None, None, None, placing)
+    setup = setup_from(saved, algorithm, env, config, network, placing)
     spent = stages_apart(setup.task)
     total = sum(spent.values())
     shares = {stage: seconds / total for stage, seconds in spent.items()}
     more = None
     if any(share.stage == "all" for share in _busy(found)):
         with suppress(RondelError):  # what is wider may not fit into memory
-            more = sum(stages_apart(wider(saved).task).values()) / total
+            wide = wider(saved, algorithm, env, config, network)
+            more = sum(stages_apart(wide.task).values()) / total
     step = (spent["gradient"] + spent["update"]) / setup.task.algorithm.memory.draws
     return replace(found, apart=shares, more_rows=more, one_step=step)
 
@@ -123,18 +143,28 @@ def _copy(source: Path, target: Path, overwrite: bool) -> None:
         ) from error
 
 
-def wider(saved: Saved) -> Setup:
+def wider(
+    saved: Saved,
+    algorithm: Any = None,
+    env: Any = None,
+    config: Any = None,
+    network: Any = None,
+) -> Setup:
     """The same run with four times the rows in every stage, in this thread.
 
     Where batches have a size of their own, as those of a replay have, lanes alone would leave the
     gradient with as many rows as before, or make more gradient steps.
     """
-    fields = {k: v for k, v in saved.options.items() if v is not None} | (saved.config or {})
-    fields = {k: v for k, v in fields.items() if k not in PLACING}
-    grown = {name: _WIDER * fields[name] for name in ("lanes", "batch") if name in fields}
-    fewer = {name: fields[name] / _WIDER for name in ("updates_per_step",) if name in fields}
+    options = {k: v for k, v in saved.options.items() if v is not None and k not in PLACING}
+    fields = options | ((saved.config or {}) if config is None else {})
+    known = fields | (vars(config) if is_dataclass(config) else {})
+    grown = {name: _WIDER * known[name] for name in ("lanes", "batch") if name in known}
+    fewer = {name: known[name] / _WIDER for name in ("updates_per_step",) if name in known}
     fields |= grown | fewer | {"plan": "all", "on": "inline"}
-    return prepare(saved.algorithm, saved.env, seed=saved.seed, tuned=False, fields=fields)
+    fields |= {} if network is None else {"network": network}
+    name = saved.algorithm if algorithm is None else algorithm
+    where = saved.env if env is None else env
+    return prepare(name, where, seed=saved.seed, config=config, tuned=False, fields=fields)
 
 
 _WHOLE = ("actor", "learner", "all")  # stages that are one program

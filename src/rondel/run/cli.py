@@ -206,9 +206,16 @@ def _profile(argv: list[str]) -> None:
     request = _parse(Profile, argv, "profile")
     with _unmixed():
         found = rondel.profile(
-            request.path, apart=request.apart, trace=request.trace, overwrite=request.overwrite
+            request.path,
+            apart=request.apart,
+            env=request.env,
+            network=request.network,
+            trace=request.trace,
+            overwrite=request.overwrite,
         )
-    text = diagnosis.diagnose(found, Path(request.path)).text
+    # to run stages apart has just been tried, unless it was left out
+    how = "" if request.apart else None
+    text = diagnosis.diagnose(found, Path(request.path), how).text
     where = [] if request.trace is None else ["", f"Trace: {request.trace}"]
     said = textwrap.wrap(text, 80, break_on_hyphens=False, break_long_words=False)
     _print([found.table(), "", *said, *where])

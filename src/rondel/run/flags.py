@@ -103,6 +103,8 @@ class Profile:
 
     path: tyro.conf.Positional[str]  # the folder of a run
     apart: bool = True  # run it for some rounds more, to time stages that are one program
+    env: str | None = None  # the environment's id, where it is in a module of your own
+    network: str | None = None  # module:function, where the run has a network of your own
     trace: str | None = None  # a file for its newest events, which Perfetto and Chrome show
     overwrite: bool = False  # a trace that is there already
 

@@ -367,3 +367,31 @@ def test_an_algorithm_or_a_network_of_ones_own_is_brought_again(part: str, tmp_p
     found = rondel.profile(tmp_path, **mine)
     assert found.apart is not None
     assert found.more_rows is not None
+
+
+def test_what_is_no_run_or_has_no_profile_yet_gets_a_sentence(tmp_path: Path) -> None:
+    def refused(path: Path, sentence: str) -> None:
+        with pytest.raises(RondelError, match=sentence):
+            rondel.profile(path)
+
+    refused(tmp_path / "nowhere", r"no such folder\. A run's folder would do\.")
+    refused(tmp_path, r"holds no run\. A run's folder would do\.")
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "config.json").write_text("{}")
+    refused(tmp_path / "new", "has written no profile yet: it does so at its end, and at each")
+    refused(tmp_path / "new" / "config.json", "is a file")
+    (tmp_path / "five" / "a" / "seed-0" / "checkpoints").mkdir(parents=True)
+    refused(tmp_path / "five", "holds a run: give .*five/a/seed-0")
+    (tmp_path / "five" / "a" / "seed-1" / "checkpoints").mkdir(parents=True)
+    refused(tmp_path / "five", "holds 2 runs: give one of them, such as .*five/a/seed-0")
+    refused(tmp_path / "five" / "a", "the runs of 2 seeds: give one of them")
+    with pytest.raises(RondelError, match="holds 2 runs: give one of them, such as"):
+        rondel.evaluate(tmp_path / "five")
+
+
+def test_a_checkpoint_is_as_good_as_the_folder_of_its_run(tmp_path: Path) -> None:
+    run = rondel.train("ppo", "probe:one", steps=600, out=tmp_path, eval_episodes=0, **SMALL)
+    newest = tmp_path / "checkpoints" / "000001"
+    assert newest.is_dir()
+    assert rondel.profile(newest, apart=False) == rondel.profile(tmp_path, apart=False)
+    assert rondel.profile(newest, apart=False).about == run.about

@@ -31,8 +31,8 @@ from rondel.execution.task import Task, boundary
 from rondel.plan import ORDER, parse
 from rondel.run import checkpoint, machine
 from rondel.run.files import put, refuse_to_replace
-from rondel.run.folder import PLACING, setup_from
-from rondel.run.kept import TRACE, read, write
+from rondel.run.folder import PLACING, home_of, setup_from
+from rondel.run.kept import FILE, TRACE, read, write
 from rondel.run.profile import TIMING, Profile, Share
 from rondel.run.saved import Saved
 from rondel.run.saved import read as read_checkpoint
@@ -60,9 +60,7 @@ def profile(
 
     >>> print(rondel.profile("runs/a").table())
     """
-    folder = Path(path)
-    checkpoint.refuse_file(folder)
-    checkpoint.refuse_several(folder)
+    folder = _home(Path(path))
     found = read(folder)
     if trace is not None:
         _copy(folder / TRACE, Path(trace), overwrite)
@@ -76,6 +74,28 @@ def profile(
                 raise  # they were brought for this
             _log.warning("Its stages were not measured apart. %s", error)
     return found
+
+
+def _home(path: Path) -> Path:
+    """The folder of the run that is meant by `path`, which may be one of its checkpoints."""
+    try:
+        checkpoint.refuse_file(path)
+        if not path.is_dir():
+            raise RondelError(f"{path}: no such folder. A run's folder would do.")
+        home = home_of(path) if path.parent.name == "checkpoints" else path
+        if (home / FILE).exists():
+            return home
+        begun = (home / "config.json").is_file()
+    except OSError as error:
+        raise RondelError(f"{path} can't be read: {error.strerror}.") from error
+    checkpoint.refuse_several(path)
+    if not begun:
+        raise RondelError(f"{path} holds no run. A run's folder would do.")
+    raise RondelError(
+        f"The run in {home} has written no profile yet: it does so at its end, and at each "
+        "checkpoint, once a minute. If it goes on, wait for that; if it was killed before, train "
+        "it again."
+    )
 
 
 def can_be_measured(found: Profile) -> bool:

@@ -38,7 +38,10 @@ class Flags(Options):
 
 @dataclasses.dataclass(frozen=True)
 class Explain:
-    """Say what would run, and what would pass between its pieces. Nothing runs."""
+    """Say what would run, and what would pass between its pieces. Nothing runs.
+
+    Flags of `train` that change none of it, such as --steps and --out, may stay.
+    """
 
     tuned: bool = True  # start from the tuned settings for this environment, if there are any
     json: bool = False  # print it as one JSON object

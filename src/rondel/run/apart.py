@@ -33,7 +33,7 @@ from rondel.run import checkpoint, machine
 from rondel.run.files import put, refuse_to_replace
 from rondel.run.folder import PLACING, home_of, setup_from
 from rondel.run.kept import FILE, TRACE, read, write
-from rondel.run.profile import TIMING, Profile, Share
+from rondel.run.profile import TIMING, WIDER, Profile, Share
 from rondel.run.saved import Saved
 from rondel.run.saved import read as read_checkpoint
 from rondel.run.setup import Setup, prepare
@@ -135,7 +135,7 @@ def _measured(
     total = sum(spent.values())
     shares = {stage: seconds / total for stage, seconds in spent.items()}
     more = None
-    if any(share.stage == "all" for share in _busy(found)):
+    if found.widened:
         with suppress(RondelError):  # what is wider may not fit into memory
             wide = wider(saved, algorithm, env, config, network)
             more = sum(stages_apart(wide.task).values()) / total
@@ -178,8 +178,8 @@ def wider(
     options = {k: v for k, v in saved.options.items() if v is not None and k not in PLACING}
     fields = options | ((saved.config or {}) if config is None else {})
     known = fields | (vars(config) if is_dataclass(config) else {})
-    grown = {name: _WIDER * known[name] for name in ("lanes", "batch") if name in known}
-    fewer = {name: known[name] / _WIDER for name in ("updates_per_step",) if name in known}
+    grown = {name: WIDER * known[name] for name in ("lanes", "batch") if name in known}
+    fewer = {name: known[name] / WIDER for name in ("updates_per_step",) if name in known}
     fields |= grown | fewer | {"plan": "all", "on": "inline"}
     fields |= {} if network is None else {"network": network}
     name = saved.algorithm if algorithm is None else algorithm
@@ -190,7 +190,6 @@ def wider(
 _WHOLE = ("actor", "learner", "all")  # stages that are one program
 _log = logging.getLogger("rondel")
 _CUT = parse("actor | learner")
-_WIDER = 4  # times the rows
 _ROUNDS = 5  # that are timed at the most, after one that compiles
 _SECONDS = TIMING / 5  # that they may take of each program, but for the last of them
 

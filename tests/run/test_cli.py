@@ -136,7 +136,9 @@ def test_every_field_is_a_flag_with_its_comment(capsys: pytest.CaptureFixture[st
         (["train", "ppo", "CartPole-v1", "--learning-rate", "fast"], "float"),
         (["train", "sac", "Pendulum-v1", "--memory", "gru"], "r2d2, r2d3, a2c"),
         (["train", "sac", "Pendulum-v1", "--memory=gru"], "sac can't remember"),
-        (["train", "ppo"], "rondel train ALGORITHM ENV"),
+        (["train"], "`rondel train` needs an algorithm and an environment"),
+        (["train", "ppo"], "`rondel train ppo` needs an environment, before any flags: rondel"),
+        (["explain", "ppo", "--lanes", "8"], "`rondel explain ppo` needs an environment"),
         (["fly"], "no command"),
         (["list", "planets"], "algorithms"),
         (["list", "envs", "pole", "car"], "a part of their ids"),
@@ -144,6 +146,7 @@ def test_every_field_is_a_flag_with_its_comment(capsys: pytest.CaptureFixture[st
         (["eval", "nowhere"], "no such folder"),
         (["resume", "nowhere"], "no such folder"),
         (["record", "nowhere", "file"], "no such folder"),
+        (["profile", "nowhere"], "no such folder. A run's folder would do."),
     ],
 )
 def test_bad_input_gets_a_sentence_and_status_2(
@@ -255,6 +258,17 @@ def test_an_env_that_leaves_the_process_is_no_success(more: list[str], tmp_path:
 def test_help_and_version() -> None:
     assert "rondel train ALGORITHM ENV" in rondel("--help").stdout
     assert rondel("--version").stdout.strip() == "0.1.0"
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["eval", "--help"], ["list", "algorithms"]])
+def test_who_reads_no_further_hears_no_more(argv: list[str]) -> None:
+    reads, writes = os.pipe()
+    os.close(reads)  # as `head` does when it has enough
+    command = [sys.executable, "-m", "rondel", *argv]
+    done = subprocess.run(command, stdout=writes, stderr=subprocess.PIPE, timeout=240, check=False)
+    os.close(writes)
+    assert done.stderr == b""
+    assert done.returncode == 141
 
 
 @pytest.mark.parametrize(

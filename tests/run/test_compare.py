@@ -215,10 +215,17 @@ def test_a_picture_is_as_wide_as_its_longest_line(
     assert right >= 400
 
 
+def replaced(folder: Path) -> None:
+    """By a file."""
+    folder.rename(folder.parent / "gone")
+    folder.write_text("")
+
+
 @pytest.mark.parametrize(
     ("spoil", "sentence"),
     [
         (lambda folder: folder.rename(folder.parent / "gone"), "no such folder"),
+        (lambda folder: replaced(folder), "is a file: the folder of a run would work"),
         (lambda folder: (folder / "config.json").unlink(), "holds no run"),
         (lambda folder: (folder / "config.json").write_text("[1]"), "does not describe a run"),
         (lambda folder: (folder / "config.json").write_text('{"env": 1}'), "does not describe"),

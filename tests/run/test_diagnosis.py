@@ -11,7 +11,7 @@ import pytest
 from rondel.run import advice
 from rondel.run.apart import can_be_measured
 from rondel.run.diagnosis import diagnose
-from rondel.run.profile import IN_TURN, Profile
+from rondel.run.profile import IN_TURN, Piece, Profile
 from run.made_up import APART, FUSED, IDLE, MORE, made_up, moving, piece, uneven
 
 IN_ENV = piece("all", env_simulator=0.9, policy_xla=0.1)
@@ -155,8 +155,8 @@ SLOW_COPY = uneven(
         ),
         # one program: what its stages take apart
         (made_up(FUSED, **WHOLE), "all", 0.98, "`rondel profile FOLDER` runs its"),
-        # it is compiled three times as much, in 3 s each, and then there are 20 rounds and 20 s
-        (made_up(FUSED, **WHOLE), "all", 0.98, "apart for about 49 s, and says"),
+        # to compile takes 4 * 2 s, to time a round of 1 s 8 s, and one of 4 s 10 s and 3 rounds
+        (made_up(FUSED, **WHOLE), "all", 0.98, "apart for about 38 s, and says"),
         (made_up(FUSED, apart=APART, **WHOLE), "gradient", 0.98 * 0.6, "changes what is learned"),
         (
             made_up(FUSED, apart=APART, more_rows=1.2, one_step=1e-4, **WHOLE),
@@ -366,6 +366,30 @@ def test_other_cores_are_offered_where_a_draw_is_long(draws: int, said: bool) ->
     assert ("--plan CORES" in diagnose(made_up(learner, remedies=cores, draws=draws)).text) is said
     bound = piece("all", learner_xla=0.1, env_simulator=0.9)
     assert "--plan CORES" not in diagnose(made_up(bound, remedies=cores, draws=draws)).text
+
+
+@pytest.mark.parametrize(
+    ("pieces", "rounds", "takes"),
+    [
+        # 0.1 s a round: 4 * 5 to compile, 8 * 0.1 to time, then with 4 * 0.1 a round
+        ((FUSED,), 100, 4 * 5 + 0.8 + 3.2),
+        # 10 s a round: bounds of 10 s, and three rounds of 10 and of 40 s
+        ((FUSED,), 1, 4 * 5 + (10 + 30) + (10 + 120)),
+        # what is cut is not timed with more rows; two copies' rounds are done here by one
+        (
+            (
+                piece("actor", 2, actor_xla=0.5, policy_weights=0.5),
+                piece("learner", learner_xla=1.0),
+            ),
+            *(100, 5 + 8 * 0.1 * (2 * 0.5 + 1.0)),
+        ),
+    ],
+)
+def test_how_long_it_takes_to_measure_apart(
+    pieces: tuple[Piece, ...], rounds: int, takes: float
+) -> None:
+    seen = made_up(*pieces, rounds=rounds, seconds=10.0, starting=60.0, compiling=5.0)
+    assert seen.apart_takes == pytest.approx(takes)
 
 
 def test_nobody_is_sent_to_measure_what_can_not_be_measured() -> None:

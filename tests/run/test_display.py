@@ -141,6 +141,17 @@ def test_the_panel_draws_at_most_twice_a_second():
     assert text.rstrip().endswith("Done.")
 
 
+def test_rows_of_a_table_are_whole_in_a_narrow_terminal(monkeypatch):
+    row = f"  update      {'xla':19} 94.1%{'':15}      12,345   1.0 MiB"
+    for columns in (30, 79, 120):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        stream = Terminal()
+        Panel(stream).stop(f"Done.\n{row}\nIt is bound by what takes most of its time.")
+        lines = stream.getvalue().splitlines()
+        assert row in [line.removeprefix("  ") if columns > 80 else line for line in lines]
+        assert all(len(line) <= columns for line in lines if "xla" not in line)
+
+
 def test_the_cursor_comes_back():
     stream = Terminal()
     panel = Panel(stream)

@@ -119,7 +119,17 @@ def test_help_has_the_flags_that_matter(capsys: pytest.CaptureFixture[str]) -> N
     assert "Nothing runs." in text
     for flag in ("plan", "lag", "free", "no-free", "on", "resources", "lanes", "json", "no-tuned"):
         assert f"--{flag}" in text
-    assert "--steps" not in text
+    assert "--steps INT" not in text
+
+
+def test_flags_of_train_may_stay(capsys: pytest.CaptureFixture[str]) -> None:
+    stay = ["--steps", "800", "--seed", "3", "--seeds", "2", "--out", "x", "--eval-episodes", "4"]
+    stay += ["--until-return", "9", "--log", "tensorboard"]
+    cli.main(["explain", "dqn", "CartPole-v1", *FLAGS])
+    plain = capsys.readouterr().out
+    cli.main(["explain", "dqn", "CartPole-v1", *FLAGS, *stay])
+    assert capsys.readouterr().out == plain
+    assert not Path("x").exists()
 
 
 def test_nothing_runs() -> None:

@@ -57,4 +57,4 @@ def test_what_is_no_profile_gets_a_sentence(tmp_path: Path, text: str) -> None:
 
 def test_a_run_without_a_profile_gets_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(RondelError, match="A run writes it at its end"):
-        rondel.profile(tmp_path)
+        kept.read(tmp_path)

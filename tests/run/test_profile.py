@@ -338,3 +338,78 @@ def test_a_run_says_it_at_its_end_and_again(
     assert {event["tid"] for event in spans} == {event["tid"] for event in events}
     since = time.time() - 600
     assert all(event["ts"] / 1e6 > since and event["dur"] >= 0 for event in spans)
+
+
+def test_what_is_ones_own_is_brought_again_to_measure_stages_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, own = tmp_path / "run", "run.test_profile:Quick"
+    small = ["--lanes", "8", "--rollout", "16", "--epochs", "20", "--hidden", "256", "256"]
+    small += ["--eval-episodes", "0", "--steps", "2000", "--no-tuned"]
+    cli.main(["train", "ppo", own, "--out", str(folder), *small])
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"`rondel profile {folder} --env {own}` runs the stages of learner apart" in said
+
+    cli.main(["profile", str(folder)])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "bring it again" in caplog.text
+    assert "learner bounds this run" in said
+    assert "`rondel profile" not in said  # which is what did not do
+
+    cli.main(["profile", str(folder), "--no-apart"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"`rondel profile {folder}` with --env runs the stages" in said
+
+    with pytest.raises(RondelError, match=r"run\.test_profile has no 'Quack'"):
+        rondel.profile(folder, env="run.test_profile:Quack")
+    cli.main(["profile", str(folder), "--env", own])
+    assert "\nmeasured apart: env " in capsys.readouterr().out
+
+
+def own_a2c(config: a2c.Config, spec: EnvSpec) -> Algorithm:
+    return a2c.make(config, spec)
+
+
+def linear(space: Any) -> Any:
+    """A network of one layer."""
+    return lambda key: jnp.ones((4, 4)), lambda params, obs: obs @ params
+
+
+@pytest.mark.parametrize("part", ["algorithm", "network"])
+def test_an_algorithm_or_a_network_of_ones_own_is_brought_again(part: str, tmp_path: Path) -> None:
+    config = a2c.Config(rollout=4, hidden=(8,))
+    mine = {"algorithm": own_a2c, "config": config} if part == "algorithm" else {"network": linear}
+    asked = {"algorithm": "a2c", "lanes": 8, "rollout": 4, "eval_episodes": 0, "tuned": False}
+    rondel.train(env="CartPole-v1", steps=20_000, out=tmp_path, **asked | mine)
+    assert rondel.profile(tmp_path).apart is None
+    found = rondel.profile(tmp_path, **mine)
+    assert found.apart is not None
+    assert found.more_rows is not None
+
+
+def test_what_is_no_run_or_has_no_profile_yet_gets_a_sentence(tmp_path: Path) -> None:
+    def refused(path: Path, sentence: str) -> None:
+        with pytest.raises(RondelError, match=sentence):
+            rondel.profile(path)
+
+    refused(tmp_path / "nowhere", r"no such folder\. A run's folder would do\.")
+    refused(tmp_path, r"holds no run\. A run's folder would do\.")
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "config.json").write_text("{}")
+    refused(tmp_path / "new", "has written no profile yet: it does so at its end, and at each")
+    refused(tmp_path / "new" / "config.json", "is a file")
+    (tmp_path / "five" / "a" / "seed-0" / "checkpoints").mkdir(parents=True)
+    refused(tmp_path / "five", "holds a run: give .*five/a/seed-0")
+    (tmp_path / "five" / "a" / "seed-1" / "checkpoints").mkdir(parents=True)
+    refused(tmp_path / "five", "holds 2 runs: give one of them, such as .*five/a/seed-0")
+    refused(tmp_path / "five" / "a", "the runs of 2 seeds: give one of them")
+    with pytest.raises(RondelError, match="holds 2 runs: give one of them, such as"):
+        rondel.evaluate(tmp_path / "five")
+
+
+def test_a_checkpoint_is_as_good_as_the_folder_of_its_run(tmp_path: Path) -> None:
+    run = rondel.train("ppo", "probe:one", steps=600, out=tmp_path, eval_episodes=0, **SMALL)
+    newest = tmp_path / "checkpoints" / "000001"
+    assert newest.is_dir()
+    assert rondel.profile(newest, apart=False) == rondel.profile(tmp_path, apart=False)
+    assert rondel.profile(newest, apart=False).about == run.about

@@ -17,6 +17,7 @@ from typing import NamedTuple, NoReturn
 
 from rondel.envs.overdue import Watchdog
 
+LEFT = "os._exit was called in this process, by an environment or a library."
 _SHELL = (
     'while IFS= read -r said; do [ -n "$said" ] || exit 0; last=$said; done; '
     'printf "%s\\n" "$last" >&2'

@@ -57,7 +57,9 @@ def first(task: Task, seed: np.uint32) -> Callable[[np.uint32], Tree]:
     LAPACK, which makes matrices orthogonal, rounds otherwise with other numbers of threads, and Ray
     and the environment set these: here it has one.
     """
-    program = jax.jit(partial(init, task)).lower(seed).compile()  # which loads LAPACK
+    program: Any = partial(init, task)
+    if not jax.config.read("jax_disable_jit"):
+        program = jax.jit(program).lower(seed).compile()  # which loads LAPACK
 
     def learner(seed: np.uint32) -> Tree:
         with threadpool_limits(1, "blas"):

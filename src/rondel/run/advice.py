@@ -7,7 +7,6 @@ learned, and whoever is told to change them is told that too.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 from rondel.envs.quicker import quicker
@@ -56,21 +55,21 @@ class Bound(NamedTuple):
     lost: float  # the part of the time that cuts cost: handing over, and waiting for each other
 
 
-def advise(profile: Profile, bound: Bound, path: Path | None) -> list[str]:
-    """Sentences on what would help; `path` is the run's folder, if it has one."""
+def advise(profile: Profile, bound: Bound, measuring: str) -> list[str]:
+    """Sentences on what would help; `measuring` is what measures stages apart, if it can be."""
     if bound.name in ("all", "learner", "actor"):
         ways = [*_around(profile, bound), *_cores(profile, bound)]
-        if profile.about.sharded:
+        if profile.about.sharded or not measuring:
             return ways
-        return [*ways, _apart(profile, bound.name, path or "FOLDER")]
+        return [*ways, _apart(profile, bound.name, measuring)]
     return [*_around(profile, bound), *_against(profile, bound)]
 
 
-def _apart(profile: Profile, name: str, path: Path | str) -> str:
+def _apart(profile: Profile, name: str, measuring: str) -> str:
     """Flops would be known at once, but small programs don't take their time for these."""
     its = "its stages" if name == "all" else f"the stages of {name}"
     takes = f"about {max(5.0, profile.apart_takes):.0f} s"
-    return f"`rondel profile {path}` runs {its} apart for {takes}, and says which takes most."
+    return f"{measuring} runs {its} apart for {takes}, and says which takes most."
 
 
 def _around(profile: Profile, bound: Bound) -> Iterator[str]:

@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from rondel.envs.lastwords import LEFT, never_with_success
 from rondel.errors import RondelError
 from rondel.execution import experience, learning
 from rondel.execution.backends.inline import Inline
@@ -30,9 +31,9 @@ from rondel.execution.task import Task, boundary
 from rondel.plan import ORDER, parse
 from rondel.run import checkpoint, machine
 from rondel.run.files import put, refuse_to_replace
-from rondel.run.folder import PLACING, setup_from
-from rondel.run.kept import TRACE, read, write
-from rondel.run.profile import TIMING, Profile, Share
+from rondel.run.folder import PLACING, home_of, setup_from
+from rondel.run.kept import FILE, TRACE, read, write
+from rondel.run.profile import TIMING, WIDER, Profile, Share
 from rondel.run.saved import Saved
 from rondel.run.saved import read as read_checkpoint
 from rondel.run.setup import Setup, block_for, prepare
@@ -44,29 +45,57 @@ def profile(
     path: str | os.PathLike[str],
     *,
     apart: bool = True,
+    algorithm: Any = None,
+    env: Any = None,
+    config: Any = None,
+    network: Any = None,
     trace: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
 ) -> Profile:
     """What the run in a folder wrote down of where its time went.
 
-    Stages that were one program are measured `apart`, if it has no environment, network or
-    algorithm of your own. `trace` is a file for its newest events, which Perfetto and Chrome show;
-    one that is there stays, but for `overwrite`.
+    Stages that were one program are measured `apart`. An algorithm, environment or network of your
+    own has to be brought again for that. `trace` is a file for its newest events, which Perfetto
+    and Chrome show; one that is there stays, but for `overwrite`.
 
     >>> print(rondel.profile("runs/a").table())
     """
-    folder = Path(path)
-    checkpoint.refuse_file(folder)
-    checkpoint.refuse_several(folder)
+    folder = _home(Path(path))
     found = read(folder)
     if trace is not None:
         _copy(folder / TRACE, Path(trace), overwrite)
+    brought = {"algorithm": algorithm, "env": env, "config": config, "network": network}
     if apart and can_be_measured(found):
         try:
-            return measured(found, folder)
+            with never_with_success(LEFT):
+                return measured(found, folder, **brought)
         except RondelError as error:  # parts of it are its user's own, or its checkpoint is gone
+            if any(part is not None for part in brought.values()):
+                raise  # they were brought for this
             _log.warning("Its stages were not measured apart. %s", error)
     return found
+
+
+def _home(path: Path) -> Path:
+    """The folder of the run that is meant by `path`, which may be one of its checkpoints."""
+    try:
+        checkpoint.refuse_file(path)
+        if not path.is_dir():
+            raise RondelError(f"{path}: no such folder. A run's folder would do.")
+        home = home_of(path) if path.parent.name == "checkpoints" else path
+        if (home / FILE).exists():
+            return home
+        begun = (home / "config.json").is_file()
+    except OSError as error:
+        raise RondelError(f"{path} can't be read: {error.strerror}.") from error
+    checkpoint.refuse_several(path)
+    if not begun:
+        raise RondelError(f"{path} holds no run. A run's folder would do.")
+    raise RondelError(
+        f"The run in {home} has written no profile yet: it does so at its end, and at each "
+        "checkpoint, once a minute. If it goes on, wait for that; if it was killed before, train "
+        "it again."
+    )
 
 
 def can_be_measured(found: Profile) -> bool:
@@ -75,9 +104,12 @@ def can_be_measured(found: Profile) -> bool:
     return found.apart is None and one and not found.about.sharded
 
 
-def measured(found: Profile, folder: Path) -> Profile:
-    """The same with the stages of its programs measured apart, also for who looks later."""
-    found = _measured(found, folder)
+def measured(found: Profile, folder: Path, **brought: Any) -> Profile:
+    """The same with the stages of its programs measured apart, also for who looks later.
+
+    `brought` is what its user has of their own: algorithm, env, config, network.
+    """
+    found = _measured(found, folder, **brought)
     write(folder, found)
     return found
 
@@ -86,19 +118,27 @@ def _busy(found: Profile) -> list[Share]:
     return [share for piece in found.pieces for share in piece.shares if share.part > 0.1]
 
 
-def _measured(found: Profile, folder: Path) -> Profile:
+def _measured(
+    found: Profile,
+    folder: Path,
+    algorithm: Any = None,
+    env: Any = None,
+    config: Any = None,
+    network: Any = None,
+) -> Profile:
     """The same with the stages of its programs measured apart."""
     machine.settle()
     saved = read_checkpoint(checkpoint.find(folder))
     placing = {"on": "inline", "plan": "all", "free": False, "lag": 0}
-    setup = setup_from(saved, None, None, None, None, placing)
+    setup = setup_from(saved, algorithm, env, config, network, placing)
     spent = stages_apart(setup.task)
     total = sum(spent.values())
     shares = {stage: seconds / total for stage, seconds in spent.items()}
     more = None
-    if any(share.stage == "all" for share in _busy(found)):
+    if found.widened:
         with suppress(RondelError):  # what is wider may not fit into memory
-            more = sum(stages_apart(wider(saved).task).values()) / total
+            wide = wider(saved, algorithm, env, config, network)
+            more = sum(stages_apart(wide.task).values()) / total
     step = (spent["gradient"] + spent["update"]) / setup.task.algorithm.memory.draws
     return replace(found, apart=shares, more_rows=more, one_step=step)
 
@@ -123,26 +163,35 @@ def _copy(source: Path, target: Path, overwrite: bool) -> None:
         ) from error
 
 
-def wider(saved: Saved) -> Setup:
+def wider(
+    saved: Saved,
+    algorithm: Any = None,
+    env: Any = None,
+    config: Any = None,
+    network: Any = None,
+) -> Setup:
     """The same run with four times the rows in every stage, in this thread.
 
     Where batches have a size of their own, as those of a replay have, lanes alone would leave the
     gradient with as many rows as before, or make more gradient steps.
     """
-    fields = {k: v for k, v in saved.options.items() if v is not None} | (saved.config or {})
-    fields = {k: v for k, v in fields.items() if k not in PLACING}
-    if fields.get("block") == block_for(fields["lanes"]):
-        del fields["block"]  # as who adds lanes has it: they act in one call, up to 8 of them
-    grown = {name: _WIDER * fields[name] for name in ("lanes", "batch") if name in fields}
-    fewer = {name: fields[name] / _WIDER for name in ("updates_per_step",) if name in fields}
+    options = {k: v for k, v in saved.options.items() if v is not None and k not in PLACING}
+    if options.get("block") == block_for(options["lanes"]):
+        del options["block"]  # as who adds lanes has it: they act in one call, up to 8 of them
+    fields = options | ((saved.config or {}) if config is None else {})
+    known = fields | (vars(config) if is_dataclass(config) else {})
+    grown = {name: WIDER * known[name] for name in ("lanes", "batch") if name in known}
+    fewer = {name: known[name] / WIDER for name in ("updates_per_step",) if name in known}
     fields |= grown | fewer | {"plan": "all", "on": "inline"}
-    return prepare(saved.algorithm, saved.env, seed=saved.seed, tuned=False, fields=fields)
+    fields |= {} if network is None else {"network": network}
+    name = saved.algorithm if algorithm is None else algorithm
+    where = saved.env if env is None else env
+    return prepare(name, where, seed=saved.seed, config=config, tuned=False, fields=fields)
 
 
 _WHOLE = ("actor", "learner", "all")  # stages that are one program
 _log = logging.getLogger("rondel")
 _CUT = parse("actor | learner")
-_WIDER = 4  # times the rows
 _ROUNDS = 5  # that are timed at the most, after one that compiles
 _SECONDS = TIMING / 5  # that they may take of each program, but for the last of them
 

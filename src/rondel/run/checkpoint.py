@@ -156,10 +156,17 @@ def numbered(path: str | Path, number: int) -> Path:
 
 
 def refuse_several(path: Path) -> None:
-    """Say which to give, where the folder of several seeds is not enough."""
+    """Say which to give, where a folder holds runs and is none."""
     if seeds := sorted(p for p in path.glob("seed-*") if (p / "checkpoints").is_dir()):
         raise RondelError(
             f"{path} holds the runs of {len(seeds)} seeds: give one of them, such as {seeds[0]}."
+        )
+    below = (p for glob in ("*", "*/seed-*") for p in path.glob(glob))
+    if runs := sorted(p for p in below if (p / "checkpoints").is_dir()):
+        raise RondelError(
+            f"{path} holds a run: give {runs[0]}."
+            if len(runs) == 1
+            else f"{path} holds {len(runs)} runs: give one of them, such as {runs[0]}."
         )
 
 

@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from fnmatch import fnmatchcase
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -38,6 +39,7 @@ from rondel.run.flags import (
 from rondel.run.setup import split, tuned_for
 from rondel.run.stopping import Terminated
 
+_READER_GONE = 141  # as of what ends by SIGPIPE
 _USAGE = """\
 rondel: distributed reinforcement learning on JAX
 
@@ -59,33 +61,12 @@ rondel: distributed reinforcement learning on JAX
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Entry point; the exit status is 2 for a request that can't be met, 130 after Ctrl-C, 143
-    after SIGTERM."""
+    """Entry point; the exit status is 2 for a request that can't be met, 130 after Ctrl-C, 141 if
+    who reads the answer has gone, as `head` does, 143 after SIGTERM."""
     argv = sys.argv[1:] if argv is None else argv
     sys.path.insert(0, "")  # as with python -m: environments in modules of this folder are found
-    commands = {
-        "train": _train,
-        "explain": _explain,
-        "resume": _resume,
-        "eval": _eval,
-        "watch": _watch,
-        "profile": _profile,
-        "plot": _plot,
-        "compare": _compare,
-        "record": _record,
-        "list": _list,
-    }
-    if not argv or argv[0] in ("-h", "--help"):
-        print(_USAGE, end="")
-        raise SystemExit(0 if argv else 2)
-    if argv[0] in ("-V", "--version"):
-        print(rondel.__version__)
-        return
-    if argv[0] not in commands:
-        print(f"rondel has no command {argv[0]!r}.\n\n{_USAGE}", end="", file=sys.stderr)
-        raise SystemExit(2)
     try:
-        commands[argv[0]](argv[1:])
+        _obey(argv)
     except RondelError as error:
         if isinstance(error, OwnCodeError):  # where it went wrong is the user's to see
             traceback.print_exception(error.__cause__)
@@ -104,8 +85,33 @@ def main(argv: list[str] | None = None) -> None:
             _let_go(sys.stderr)
 
 
+def _obey(argv: list[str]) -> None:
+    commands = {
+        "train": _train,
+        "explain": _explain,
+        "resume": _resume,
+        "eval": _eval,
+        "watch": _watch,
+        "profile": _profile,
+        "plot": _plot,
+        "compare": _compare,
+        "record": _record,
+        "list": _list,
+    }
+    if not argv or argv[0] in ("-h", "--help"):
+        _print([_USAGE.rstrip()])
+        raise SystemExit(0 if argv else 2)
+    if argv[0] in ("-V", "--version"):
+        _print([rondel.__version__])
+        return
+    if argv[0] not in commands:
+        print(f"rondel has no command {argv[0]!r}.\n\n{_USAGE}", end="", file=sys.stderr)
+        raise SystemExit(2)
+    commands[argv[0]](argv[1:])
+
+
 def _train(argv: list[str]) -> None:
-    name, env, train, fields = _asked(Train(), argv)
+    name, env, train, fields = _asked("train", Train(), argv)
     as_json = train.pop("json")
     shown = display.Unbroken(display.choose())
     with _unmixed():
@@ -114,18 +120,35 @@ def _train(argv: list[str]) -> None:
 
 
 def _explain(argv: list[str]) -> None:
-    name, env, request, fields = _asked(Explain(), argv)
+    # all flags of `train` may stay in a command, and help names those that matter
+    command = Explain() if _wants_help(argv) else Train()
+    name, env, request, fields = _asked("explain", command, argv)
     with _unmixed():
         facts = rondel.explain(name, env, tuned=request["tuned"], **fields)
     _print([json.dumps(dataclasses.asdict(facts)) if request["json"] else str(facts)])
 
 
-def _asked(command: Any, argv: list[str]) -> tuple[str, str, dict[str, Any], dict[str, Any]]:
+_BOTH = (
+    "an algorithm and an environment",
+    "`rondel list algorithms` and `rondel list envs` say",
+)
+
+
+def _asked(
+    word: str, command: Any, argv: list[str]
+) -> tuple[str, str, dict[str, Any], dict[str, Any]]:
     """ALGORITHM ENV [flags] of a command -> (algorithm, env, the command's own fields, others)."""
-    if len(argv) < 2 or argv[0].startswith("-") or argv[1].startswith("-"):
-        asked = bool({"-h", "--help"} & set(argv))
-        print(_USAGE, end="", file=sys.stdout if asked else sys.stderr)
-        raise SystemExit(0 if asked else 2)
+    given = list(takewhile(lambda one: not one.startswith("-"), argv[:2]))
+    if len(given) < 2 and _wants_help(argv):
+        _print([_USAGE.rstrip()])
+        raise SystemExit(0)
+    if len(given) < 2:
+        lacks, listed = ("an environment", "`rondel list envs` says") if given else _BOTH
+        example = " ".join(["rondel", word, *(given or ["ppo"]), "CartPole-v1"])
+        raise RondelError(
+            f"`{' '.join(['rondel', word, *given])}` needs {lacks}, before any flags: "
+            f"rondel {word} ALGORITHM ENV, as in `{example}`. {listed} what there is."
+        )
     name, env, *flags = argv
     module = algorithms.find(name)
     if _given([flag.partition("=")[0] for flag in flags], "--memory") and not module.RECURRENT:
@@ -135,12 +158,16 @@ def _asked(command: Any, argv: list[str]) -> tuple[str, str, dict[str, Any], dic
     own, rest = split(tuned)
     options = with_fields(Flags(lanes=module.LANES), own)
     config = with_fields(module.Config(), rest)
-    words = f"{type(command).__name__.lower()} {name} {env}"
-    request = _parse(_flat(Command=command, Options=options, Config=config), flags, words)
+    kind = _flat(Command=command, Options=options, Config=config)
+    request = _parse(kind, flags, f"{word} {name} {env}")
     fields = _changed(options, request.Options) | _changed(config, request.Config)
     if _given(flags, "--no-free"):  # not the same as nothing: a plan's name may say otherwise
         fields["free"] = request.Options.free
     return name, env, dataclasses.asdict(request.Command), fields
+
+
+def _wants_help(argv: list[str]) -> bool:
+    return bool({"-h", "--help"} & set(argv))
 
 
 def _given(flags: list[str], flag: str) -> bool:
@@ -206,9 +233,16 @@ def _profile(argv: list[str]) -> None:
     request = _parse(Profile, argv, "profile")
     with _unmixed():
         found = rondel.profile(
-            request.path, apart=request.apart, trace=request.trace, overwrite=request.overwrite
+            request.path,
+            apart=request.apart,
+            env=request.env,
+            network=request.network,
+            trace=request.trace,
+            overwrite=request.overwrite,
         )
-    text = diagnosis.diagnose(found, Path(request.path)).text
+    # to run stages apart has just been tried, unless it was left out
+    how = "" if request.apart else None
+    text = diagnosis.diagnose(found, Path(request.path), how).text
     where = [] if request.trace is None else ["", f"Trace: {request.trace}"]
     said = textwrap.wrap(text, 80, break_on_hyphens=False, break_long_words=False)
     _print([found.table(), "", *said, *where])
@@ -292,7 +326,8 @@ def _flat(**defaults: Any) -> Any:
 
 def _parse(kind: Any, argv: list[str], command: str) -> Any:
     config = (tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes)
-    return tyro.cli(kind, args=argv, prog=f"rondel {command}", config=config)
+    with _answering():  # help is one
+        return tyro.cli(kind, args=argv, prog=f"rondel {command}", config=config)
 
 
 def _changed(default: Any, given: Any) -> dict[str, Any]:
@@ -330,8 +365,22 @@ def _unmixed() -> Iterator[None]:
 
 
 def _print(lines: Iterable[str]) -> None:
+    with _answering():
+        print(*lines, sep="\n")
+
+
+@contextmanager
+def _answering() -> Iterator[None]:
+    """An answer is printed to stdout: whoever reads it may have gone, and a disk may be full."""
     try:
-        print(*lines, sep="\n", flush=True)
+        try:
+            yield
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except BrokenPipeError:  # it was not wanted any more, so there is nothing to say
+        _let_go(sys.stdout)
+        raise SystemExit(_READER_GONE) from None
     except OSError as error:
         _let_go(sys.stdout)
         raise RondelError(f"The answer can't be printed: {error.strerror}.") from None

@@ -21,6 +21,7 @@ import numpy as np
 from rondel.envs import bare_id
 from rondel.errors import RondelError
 from rondel.run import record
+from rondel.run.checkpoint import refuse_file
 from rondel.run.interval import FEWEST_IQM, interval
 
 # seeds of each group that a winner needs: of fewer, all may by chance be of one kind where some
@@ -231,6 +232,7 @@ def _curves(paths: Iterable[Path]) -> Iterable[Curve]:
     for path in paths:
         below = [*path.glob("*"), *path.glob("*/seed-*")]
         inside = [path] if _is_run(path) else sorted(p for p in below if _is_run(p))
+        refuse_file(path)
         if not path.is_dir():
             raise RondelError(f"{path}: no such folder. A run's folder, or one of runs, would do.")
         if not inside:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from rondel.execution.meter import CALLBACK, OUTPUT, PYTHON, TRANSPORT
 from rondel.run.advice import RESTARTS, UNEVEN, Bound, advise
+from rondel.run.again import measuring_later
 from rondel.run.profile import Piece, Profile
 
 _FREE = 2.0  # of four times the rows in less than this, rows cost a third of the time at most
@@ -40,8 +41,11 @@ class Verdict(NamedTuple):
     piece: str = "all"  # which that is
 
 
-def diagnose(profile: Profile, path: Path | None = None) -> Verdict:
-    """Read a profile as someone would who has seen many of them; `path` is the run's folder."""
+def diagnose(profile: Profile, path: Path | None = None, measuring: str | None = None) -> Verdict:
+    """Read a profile as someone would who has seen many of them; `path` is the run's folder.
+
+    `measuring` is what measures its stages apart, if more is known of that; "" if nothing would.
+    """
     everyone = (*profile.pieces, *([profile.driver] if profile.driver else []))
     busy = max(everyone, key=lambda piece: _busy(profile, piece))
     costs = _costs(profile, everyone if _in_turn(profile) else (busy,))
@@ -51,7 +55,8 @@ def diagnose(profile: Profile, path: Path | None = None) -> Verdict:
     verb = "bound" if bound in (UNEVEN, RESTARTS) else "bounds"
     text = f"{bound} {verb} this run: {_MEANS.get(bound, 'it takes')} {part:.0%} "
     told = Bound(bound, part, busy, _lost(profile, busy, costs))
-    advice = " ".join(advise(profile, told, path))
+    how = measuring_later(profile.about, path) if measuring is None else measuring
+    advice = " ".join(advise(profile, told, how))
     text += _of_what(profile, busy) + _rivals(profile, costs, bound, part)
     if profile.rounds < ROUNDS:
         text, advice = _too_short(profile), ""

@@ -231,9 +231,10 @@ class Panel:
             self._live = None
         indent = 2 if self._console.width >= 84 else 0  # a table has 80 columns
         for line in message.splitlines():
-            # a row of a table is cut at the right, not wrapped
-            text = Text(line, no_wrap="  " in line, overflow="crop" if "  " in line else None)
-            self._console.print(Padding(text, (0, 0, 0, indent)))
+            if "  " in line:  # a row of a table stays whole, however narrow the terminal is
+                self._console.print(Text(f"{'':{indent}}{line}"), soft_wrap=True)
+            else:
+                self._console.print(Padding(Text(line), (0, 0, 0, indent)))
 
     def _show(self, progress: Progress) -> None:
         if self._live:

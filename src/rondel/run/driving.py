@@ -18,7 +18,18 @@ from rondel.envs.lastwords import never_with_success
 from rondel.execution.loop import met
 from rondel.execution.meter import CALLBACK, OUTPUT
 from rondel.execution.round import Report
-from rondel.run import apart, curve, diagnosis, folder, kept, machine, outputs, profile, summary
+from rondel.run import (
+    again,
+    apart,
+    curve,
+    diagnosis,
+    folder,
+    kept,
+    machine,
+    outputs,
+    profile,
+    summary,
+)
 from rondel.run.clock import Clock
 from rondel.run.cost import Cost, cost_of
 from rondel.run.display import Display, Progress
@@ -210,8 +221,8 @@ def drive(
                     ending = summary.ending(run, where)
                     if seen := book.seen:
                         if stop is None:  # beside other seeds it would be timed with their work
-                            seen = _apart(seen, book.path, room, display.note)
-                        text = diagnosis.diagnose(seen, book.path).text
+                            seen = _apart(seen, run, book.path, room, display.note)
+                        text = diagnosis.diagnose(seen, book.path, again.measuring(run)).text
                         ending += f"{_table(seen)}\n{text}"
         except KeyboardInterrupt:
             if ending == failed:  # a second Ctrl-C, which does not wait
@@ -228,7 +239,11 @@ def _table(seen: profile.Profile) -> str:
 
 
 def _apart(
-    seen: profile.Profile, path: Path, room: tuple[Cost, int] | None, say: Callable[[str], None]
+    seen: profile.Profile,
+    run: Run,
+    path: Path,
+    room: tuple[Cost, int] | None,
+    say: Callable[[str], None],
 ) -> profile.Profile:
     """The same with its stages measured apart, where someone looks on and it takes little.
 
@@ -240,7 +255,7 @@ def _apart(
         return seen
     say(f"measuring its stages apart, for about {takes:.0f} s; Ctrl-C leaves it out")
     try:
-        return apart.measured(seen, path)
+        return apart.measured(seen, path, **again.parts(run))
     except KeyboardInterrupt:  # nobody waits for it
         return seen
     except Exception as error:  # a run that is at its end does not fail for this

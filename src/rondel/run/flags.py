@@ -38,7 +38,10 @@ class Flags(Options):
 
 @dataclasses.dataclass(frozen=True)
 class Explain:
-    """Say what would run, and what would pass between its pieces. Nothing runs."""
+    """Say what would run, and what would pass between its pieces. Nothing runs.
+
+    Flags of `train` that change none of it, such as --steps and --out, may stay.
+    """
 
     tuned: bool = True  # start from the tuned settings for this environment, if there are any
     json: bool = False  # print it as one JSON object
@@ -103,6 +106,8 @@ class Profile:
 
     path: tyro.conf.Positional[str]  # the folder of a run
     apart: bool = True  # run it for some rounds more, to time stages that are one program
+    env: str | None = None  # the environment's id, where it is in a module of your own
+    network: str | None = None  # module:function, where the run has a network of your own
     trace: str | None = None  # a file for its newest events, which Perfetto and Chrome show
     overwrite: bool = False  # a trace that is there already
 

@@ -17,9 +17,12 @@ _FORMS = (
 )
 
 
+HANDED = "own:"  # before the name of what was handed over, and can't be imported by it
+
+
 def name_of(network: Any) -> str:
     """What a run calls a network that it was handed; it has to be brought again."""
-    return f"own:{getattr(network, '__name__', type(network).__name__)}"
+    return f"{HANDED}{getattr(network, '__name__', type(network).__name__)}"
 
 
 def are_taken_by(make: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 from rondel import spaces
 from rondel.envs import make
 from rondel.envs.guarded import DEADLINE, guarded
-from rondel.envs.lastwords import never_with_success
+from rondel.envs.lastwords import LEFT, never_with_success
 from rondel.errors import RondelError
 from rondel.run import checkpoint, demonstrations, folder, machine, saved
 from rondel.run.evaluation import Evaluation, run_episodes
@@ -20,8 +20,6 @@ from rondel.run.policy import Policy
 from rondel.run.run import Run
 from rondel.run.training import load
 from rondel.types import Env, HostWorld
-
-_LEFT = "os._exit was called in this process, by an environment or a library."
 
 
 def evaluate(
@@ -60,13 +58,13 @@ def opened(
     """The policy of a run, or of what a folder holds, and the environment to play it in."""
     _check(deadline)
     if isinstance(what, Run | Policy):
-        with never_with_success(_LEFT):
+        with never_with_success(LEFT):
             yield _policy(what), guarded(_world(what, env), deadline or _deadline_of(what))
         return
     own = not folder.can_be_made(saved.read(checkpoint.find(Path(what))).env)
     bring = env if own else None  # a run of ours can be tried in any environment
     brought = {"algorithm": algorithm, "env": bring, "config": config, "network": network}
-    with never_with_success(_LEFT), load(what, memory=False, **brought) as run:
+    with never_with_success(LEFT), load(what, memory=False, **brought) as run:
         yield run.policy, guarded(_world(run, env), deadline or _deadline_of(run))
 
 

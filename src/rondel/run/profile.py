@@ -21,6 +21,9 @@ from rondel.run.summary import size
 
 _LITTLE = 0.005  # shares below are not shown
 TIMING = 10.0  # seconds for which stages are timed apart, and again with more rows
+WIDER = 4  # times the rows
+_MORE = 4  # times as long as one program its stages take to compile, twice, about
+_COMPILING = 2.0  # seconds at the least: what the cache has are the run's programs, and not these
 IN_TURN = "all, in turn"  # the name of pieces that share a thread
 
 
@@ -125,15 +128,25 @@ class Profile:
     apart: dict[str, float] | None = None  # shares of stages in one program, measured apart
     more_rows: float | None = None  # times as long that a round of four times the rows takes
     one_step: float | None = None  # seconds of a gradient and its update, measured apart
+    compiling: float = 0.0  # seconds of programs that ran for the first time, of all pieces
+
+    @property
+    def widened(self) -> bool:
+        """Would its stages be timed with more rows too? What is cut is not told from dispatch."""
+        return any(s.stage == "all" and s.part > 0.1 for piece in self.pieces for s in piece.shares)
 
     @property
     def apart_takes(self) -> float:
         """Seconds, about, that it would take to measure its stages apart.
 
-        They are compiled once more, and with four times the rows; then there is a bound.
+        They are compiled once more, then timed for some eight rounds or a bound, in one thread.
         """
-        each = self.seconds / max(self.rounds, 1)
-        return 3 * self.starting + min(60 * each, 2 * TIMING + 20 * each)
+        work = sum(piece.copies * piece.busy for piece in self.pieces)
+        each = self.seconds / max(self.rounds, 1) * work
+        compiling = max(self.compiling, _COMPILING)
+        if not self.widened:
+            return compiling + _timed(each)
+        return _MORE * compiling + _timed(each) + _timed(WIDER * each)
 
     def table(self) -> str:
         """Shares by piece, stage and kind, and how they differ among copies: 80 columns at most."""
@@ -151,6 +164,11 @@ class Profile:
             told = ", ".join(f"{stage} {part:.0%}" for stage, part in self.apart.items())
             lines.append(f"measured apart: {told}")
         return "\n".join(lines)
+
+
+def _timed(each: float) -> float:
+    """Seconds for which stages are timed, if a round takes `each`: some of it is always done."""
+    return min(8 * each, TIMING + 3 * each)
 
 
 def _busy(shares: Iterable[Share]) -> float:
@@ -182,8 +200,27 @@ def taken(ring: Ring, about: About) -> tuple[Profile, list[dict[str, Any]]]:
     again = ring.backend.restarts()
     earlier = ring.base.restarts if base and ring.base else Restarts()
     lost = min(1.0, (again.seconds - earlier.seconds) / max(seen.seconds, 1e-9))
-    seen = replace(seen, starting=before, rounds=ring.round - first)
+    begun = [[base.get(one.who, one) for _, one in piece] for piece in every]
+    seen = replace(seen, starting=before, rounds=ring.round - first, compiling=_compiling(begun))
     return replace(seen, restarts=again.times, lost=lost), list(chain(*events))
+
+
+def _compiling(told: Sequence[Sequence[Told]]) -> float:
+    """Seconds of the first runs of all pieces' programs, as if one came after the other.
+
+    Copies compile the same; environments are made meanwhile, and processes started.
+    """
+    total, seen = 0.0, set[str]()
+    for every in told:
+        new = [one for one in every if one.who not in seen]
+        seen.update(one.who for one in new)
+        total += max(map(_first_runs, new), default=0.0)
+    return total
+
+
+def _first_runs(one: Told) -> float:
+    mine = (spent for spent in one.spent if spent.kind == STARTING)
+    return sum(spent.seconds for spent in mine if spent.stage not in ("env", "driver", "keeping"))
 
 
 def _since(told: Told, before: Told | None) -> Told:

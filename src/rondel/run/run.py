@@ -45,6 +45,7 @@ class Run:
         self.ring = Ring(setup.task, setup.plan, backend or backend_for(setup))
         self._asked = itertools.count()
         self.eval_episodes = 100  # that it plays at its end
+        self.env_named: str | None = None  # how its environment was asked for, if by a name
         self.at_a_time = 1  # seeds that train beside each other and share the machine, with it
         self.notes: list[str] = []  # what its user should know, such as of a loaded checkpoint
         self.result: dict[str, Any] = {}  # what `train` says at the end

@@ -121,6 +121,7 @@ def train(
         folder.let_go(path)
         raise
     run.eval_episodes = eval_episodes
+    run.env_named = env if isinstance(env, str) else None
     return drive(run, room, _listed(callbacks), display or Silent(), began, log)
 
 
@@ -164,6 +165,7 @@ def resume(
         free = machine.room()
         run = load(found, algorithm=algorithm, env=env, config=config, network=network, **placing)
     run.limits = limits
+    run.env_named = env if isinstance(env, str) else None
     if eval_episodes is not None:
         run.eval_episodes = eval_episodes
     if met(run.ring, limits) and folder.is_finished(folder.home_of(found), found):

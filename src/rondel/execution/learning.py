@@ -58,7 +58,7 @@ def first(task: Task, seed: np.uint32) -> Callable[[np.uint32], Tree]:
     and the environment set these: here it has one.
     """
     program: Any = partial(init, task)
-    if not jax.config.read("jax_disable_jit"):
+    if not jax.config.jax_disable_jit:  # type: ignore[attr-defined]
         program = jax.jit(program).lower(seed).compile()  # which loads LAPACK
 
     def learner(seed: np.uint32) -> Tree:

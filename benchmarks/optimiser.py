@@ -19,7 +19,7 @@ from jax import lax
 from rondel import ops
 from rondel.run import machine
 
-machine.settle()
+machine.settle(0)
 NATURE = [(8, 8, 4, 32), (4, 4, 32, 64), (3, 3, 64, 64), (3136, 512), (512, 7)]
 NETWORKS = {
     **{f"perceptron {w}x{w}": list(pairwise((4, w, w, 2))) for w in (64, 128, 256, 512)},

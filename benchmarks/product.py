@@ -19,7 +19,7 @@ from jax import lax
 from rondel import ops
 from rondel.run import machine
 
-machine.settle()
+machine.settle(0)
 LAYERS = [(2048, 4, 64), (2048, 64, 64), (2048, 64, 2), (64, 256, 256), (64, 256, 2), (256, 256, 1)]
 TIMES = 100
 

@@ -90,6 +90,7 @@ CONTROL = "--lanes 1 --rollout 64 --batch 256 --hidden 256 256"
 BOTH_CORES = (
     "--plan all*2 --on inline"  # the same work: half of the lanes and of a minibatch on each
 )
+SHARED = "--plan 'actor+memory | gradient*2 | update' --on inline"  # half of a batch on each
 
 ROWS = [
     Row(
@@ -131,12 +132,12 @@ ROWS = [
     ),
     Row(
         "SAC", "Gymnasium's Pendulum, 256x256, batch 256, one update per step", "updates/s",
-        speed(f"sac gymnasium:Pendulum-v1 --steps 4000 {CONTROL}"),
+        speed(f"sac gymnasium:Pendulum-v1 --steps 4000 {CONTROL} {SHARED}"),
         ("sbx_sac", "sb3_sac"), goal=2, quick=True,
     ),
     Row(
         "TD3", "Gymnasium's Pendulum, 256x256, batch 256, one update per step", "updates/s",
-        speed(f"td3 gymnasium:Pendulum-v1 --steps 4000 {CONTROL}"),
+        speed(f"td3 gymnasium:Pendulum-v1 --steps 4000 {CONTROL} {SHARED}"),
         ("sbx_td3", "sb3_td3"),
     ),
     Row(
@@ -146,17 +147,17 @@ ROWS = [
     ),
     Row(
         "Pong 4ep", "PPO, pixels, Nature CNN, 8 envs x 128, 4 epochs of 4 x 256", "steps/s",
-        speed(f"ppo envpool:Pong-v5 --steps 16000 --epochs 4 {PONG}"),
+        speed(f"ppo envpool:Pong-v5 --steps 16000 --epochs 4 {PONG} {SHARED}"),
         ("sb3_pong", "rllib-atari_pong:ppo"), goal=1.4,
     ),
     Row(
         "Pong 1ep", "IMPALA (SF: APPO), pixels, Nature CNN, 8 envs x 128, one pass", "steps/s",
-        speed(f"impala envpool:Pong-v5 --steps 25000 {PONG}"),
+        speed(f"impala envpool:Pong-v5 --steps 25000 {PONG} {SHARED}"),
         ("sf_pong", "rllib-atari_pong:impala"), goal=2,
     ),
     Row(
         "Pong APPO", "the same by APPO", "steps/s",
-        speed(f"appo envpool:Pong-v5 --steps 25000 --epochs 1 {PONG}"), ("sf_pong",),
+        speed(f"appo envpool:Pong-v5 --steps 25000 --epochs 1 {PONG} {SHARED}"), ("sf_pong",),
     ),
     Row(
         "replay add", "prioritised, 1,000,000 rows of 4 numbers, 64 at a time", "rows/s",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -396,3 +397,11 @@ def test_nobody_is_sent_to_measure_what_can_not_be_measured() -> None:
     assert "rondel profile" in diagnose(made_up(FUSED, plan="all", fused=True)).text
     assert "rondel profile" not in diagnose(made_up(FUSED, plan="all*2", fused=True)).text
     assert not can_be_measured(made_up(FUSED, plan="all*2", fused=True))
+
+
+@pytest.mark.parametrize("more", [{"lag": 1}, {"lag": 2, "free": True}])
+def test_who_learns_from_what_is_older_is_not_told_otherwise(more: dict[str, Any]) -> None:
+    actor = piece("actor", 2, env_simulator=0.3, policy_xla=0.2, actor_weights=0.5)
+    learner = piece("learner", learner_xla=0.35, memory_data=0.65)
+    seen = made_up(actor, learner, remedies={"whole": "--plan all"}, **more)
+    assert "nothing older" not in diagnose(seen).text

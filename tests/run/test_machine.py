@@ -21,45 +21,44 @@ def test_a_call_is_made_in_the_thread_of_its_caller(monkeypatch):
 
 
 def settled(code, **env):
-    """What a new process prints that runs this; `word` is what its run's numbers depend on."""
-    before = "from rondel.run import machine; machine.cores = lambda: 3; word = machine.settle\n"
+    """What a new process of three cores prints that runs this; `word` is how many threads."""
+    before = "from rondel.run import machine\nmachine.cores = lambda: 3\n"
+    before += "word = lambda *work: machine.settle(*work).split()[-2]\n"
     clean = {k: v for k, v in os.environ.items() if "NPROC" not in k and "CACHE" not in k}
     told = [sys.executable, "-c", before + textwrap.dedent(code)]
     return subprocess.check_output(told, text=True, env=clean | env).split()
 
 
 def test_a_large_draw_has_a_thread_for_each_core_and_a_small_one_has_one():
-    code = "print(word(1e6)[-9], word(1e9)[-9], word()[-9])"  # the last keeps what was chosen
+    code = "print(word(1e6), word(1e9), word())"  # the last keeps what was chosen
     assert settled(code) == ["1", "3", "3"]
 
 
 def test_the_threads_that_its_user_asks_for():
-    code = "import os; print(word(1e6)[-9], word(1e9)[-9], os.environ.get('PJRT_NPROC'))"
+    code = "import os; print(word(1e6), word(1e9), os.environ.get('PJRT_NPROC'))"
     assert settled(code, PJRT_NPROC="7") == ["7", "7", "7"]
     assert settled(code, NPROC="5") == ["5", "5", "None"]
+    assert settled(code, NPROC="5", PJRT_NPROC="1", RONDEL_NPROC="1") == ["5", "5", "None"]
 
 
 def test_what_was_chosen_for_a_program_is_no_wish_of_those_that_it_starts():
     code = """
         import subprocess, sys
         word(1e6)
-        code = "from rondel.run import machine; print(machine.settle(1e9)[-9])"
+        code = "from rondel.run import machine; print(machine.settle(1e9).split()[-2])"
         print(subprocess.check_output([sys.executable, "-c", code], text=True))
     """
     assert settled(code) == [str(machine.cores())]
 
 
 def test_jax_keeps_the_threads_that_it_started_with():
-    code = "import jax; word(1e6); jax.devices(); print(word(1e9)[-9])"
+    code = "import jax; word(1e6); jax.devices(); print(word(1e9))"
     assert settled(code) == ["1"]
-    code = "import jax; jax.devices(); print(word(1e6)[-9])"  # before anybody has said anything
+    code = "import jax; jax.devices(); print(word(1e6))"  # before anybody has said anything
     assert settled(code) == ["3"]
 
 
 def test_programs_for_other_numbers_of_threads_are_kept_apart(tmp_path):
-    (tmp_path / "rondel" / "xla").mkdir(parents=True)
-    mixed = tmp_path / "rondel" / "xla" / "jit_old-cache"
-    mixed.touch()
     code = """
         import jax
         for work in (1e6, 1e9):
@@ -67,7 +66,6 @@ def test_programs_for_other_numbers_of_threads_are_kept_apart(tmp_path):
             print(jax.config.jax_compilation_cache_dir.rpartition("/")[2])
     """
     assert settled(code, XDG_CACHE_HOME=str(tmp_path)) == ["threads-1", "threads-3"]
-    assert not mixed.exists()
     code = "import jax; word(1e6); print(jax.config.jax_compilation_cache_dir)"
     assert settled(code, JAX_COMPILATION_CACHE_DIR="mine") == ["mine"]
 
@@ -77,26 +75,55 @@ def test_small_networks_are_decided_on_before_anything_starts_jax():
         from rondel.run.setup import prepare
         word()
         prepare("ppo", "CartPole-v1")
-        print(word()[-9])
+        print(word())
         prepare("ppo", "CartPole-v1", fields={"hidden": (512, 512)})
-        print(word()[-9])
+        print(word())
     """
     assert settled(code) == ["1", "3"]
 
 
-@pytest.mark.parametrize("on", ["processes", pytest.param("ray", marks=pytest.mark.long)])
-def test_a_wide_network_has_the_same_numbers_where_actors_have_one_thread(on, tmp_path):
+def test_seeds_that_go_on_have_the_threads_that_they_had(tmp_path):
+    code = """
+        import rondel
+        small = {"hidden": (8,), "lanes": 8, "rollout": 16, "minibatches": 1, "eval_episodes": 0}
+        rondel.train("ppo", "CartPole-v1", steps=300, seeds=2, out="runs", tuned=False, **small)
+        print(sum(len(run.notes) for run in rondel.resume("runs", steps=600)))
+    """
+    file = tmp_path / "seeds.py"
+    file.write_text(textwrap.dedent(code))
+    clean = {k: v for k, v in os.environ.items() if "NPROC" not in k and "CACHE" not in k}
+    clean |= {"XDG_CACHE_HOME": str(tmp_path)}
+    told = subprocess.check_output([sys.executable, file], text=True, env=clean, cwd=tmp_path)
+    assert told.splitlines()[-1] == "0"
+
+
+WIDE = {"lanes": 32, "rollout": 32, "minibatches": 1, "epochs": 2, "hidden": (256, 256)}
+LONG = {"lanes": 8, "rollout": 2048, "minibatches": 1, "epochs": 1, "normalise_observations": True}
+
+
+@pytest.mark.parametrize(
+    ("env", "fields", "plan", "on"),
+    [
+        ("CartPole-v1", WIDE, "actor*2 | learner", "processes"),
+        ("CartPole-v1", WIDE, "actor+memory+gradient | update", "processes"),
+        ("Pendulum-v1", LONG, "actor | learner", "processes"),
+        pytest.param("CartPole-v1", WIDE, "actor*2 | learner", "ray", marks=pytest.mark.long),
+        pytest.param("Pendulum-v1", LONG, "actor | learner", "ray", marks=pytest.mark.long),
+    ],
+)
+def test_large_sums_are_split_alike_in_all_processes(env, fields, plan, on, tmp_path):
     run = """
-        import hashlib, os, sys
+        import hashlib, sys
         import jax, numpy as np, rondel
-        fields = {"lanes": 32, "rollout": 32, "minibatches": 1, "epochs": 2, "hidden": (256, 256)}
-        with rondel.start("ppo", "CartPole-v1", tuned=False, **fields, **eval(sys.argv[1])) as run:
+
+        env, fields = eval(sys.argv[1])
+        with rondel.start("ppo", env, tuned=False, **fields) as run:
             for report in run.rounds(at_a_time=1):
                 if report.round == 1:
                     break
             learner = jax.tree.leaves(run.ring.tree()["learner"])
             numbers = b"".join(np.asarray(leaf).tobytes() for leaf in learner)
-            print(machine.settle()[-9], hashlib.sha256(numbers).hexdigest())
+            print(machine.settle().split()[-2], hashlib.sha256(numbers).hexdigest())
     """
     file = tmp_path / "wide.py"
     head = "from rondel.run import machine\n\nif __name__ == '__main__':"
@@ -104,13 +131,13 @@ def test_a_wide_network_has_the_same_numbers_where_actors_have_one_thread(on, tm
     clean = {k: v for k, v in os.environ.items() if "NPROC" not in k and "CACHE" not in k}
     clean |= {"XDG_CACHE_HOME": str(tmp_path)}
 
-    def told(where):
-        command = [sys.executable, file, repr(where)]
+    def told(**where):
+        command = [sys.executable, file, repr((env, fields | where))]
         return subprocess.check_output(command, text=True, env=clean).splitlines()[-1].split()
 
-    whole = told({})
+    whole = told()
     assert whole[0] == str(machine.cores())
-    assert told({"plan": "actor*2 | learner", "on": on}) == whole
+    assert told(plan=plan, on=on) == whole
 
 
 @pytest.mark.parametrize(

@@ -38,11 +38,12 @@ def glance(who: str, *spent: Spent) -> Glance:
 def seen(monkeypatch: pytest.MonkeyPatch) -> tuple[Ring, Window]:
     monkeypatch.setattr(window, "_FIRST", 0.0)
     monkeypatch.setattr(window, "_SECONDS", 0.0)
-    ring, setup = Ring(), SimpleNamespace(env_id="x", options=SimpleNamespace(on="processes"))
+    ring, options = Ring(), SimpleNamespace(on="processes")
+    setup = SimpleNamespace(name="ppo", config=None, env_id="x", options=options)
     about = {"lag": 0, "free": False, "on": "processes", "env": "x", "traced": False}
     about |= {"fused": False, "cores": 2, "draws": 1, "batched": False, "remedies": {}}
     told = About("actor*2 | learner", lanes=8, **about)
-    run: Any = SimpleNamespace(ring=ring, setup=setup, about=told, path=None)
+    run: Any = SimpleNamespace(ring=ring, setup=setup, about=told, path=None, env_named=None)
     return ring, Window(run)
 
 

@@ -97,7 +97,7 @@ class Fragment(Metered):
         first = self.copy * lanes
         self.lane: Tree = np.arange(first, first + lanes, dtype=np.int32)
         if "update" in self.stages:
-            self.learner = learning.first(task, self.seed)(self.seed)
+            self.learner = learning.first(task)(self.seed)
         if "policy" in self.stages:
             self.lanes = jax.jit(partial(experience.first_lanes, task))(self.lane)
             self.phases = phases(plan, task.lanes, task.block, self.copy)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from threading import Lock
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -51,21 +52,24 @@ def init(task: Task, seed: Array) -> Tree:
     return task.algorithm.init(key_of(seed, Purpose.INIT))
 
 
-def first(task: Task, seed: np.uint32) -> Callable[[np.uint32], Tree]:
-    """`init` of a task as a program, for a seed like this one.
+def first(task: Task) -> Callable[[np.uint32], Tree]:
+    """`init` of a task as a program of the seed.
 
     LAPACK, which makes matrices orthogonal, rounds otherwise with other numbers of threads, and Ray
     and the environment set these: here it has one.
     """
     program: Any = partial(init, task)
     if not jax.config.jax_disable_jit:  # type: ignore[attr-defined]
-        program = jax.jit(program).lower(seed).compile()  # which loads LAPACK
+        program = jax.jit(program).lower(np.uint32(0)).compile()  # which loads LAPACK
 
     def learner(seed: np.uint32) -> Tree:
-        with threadpool_limits(1, "blas"):
+        with _one_at_a_time, threadpool_limits(1, "blas"):
             return ready(program(seed))
 
     return learner
+
+
+_one_at_a_time = Lock()  # the number of threads is the whole process's
 
 
 def add(

@@ -55,7 +55,7 @@ class MeshFragment(Metered):
             one = task.algorithm.memory.init(items, self.copies)
             return jax.tree.map(lambda x: jnp.stack([x] * self.copies), one)
 
-        self.learner = self._placed(learning.first(task, self.seed)(self.seed), _SAME)
+        self.learner = self._placed(learning.first(task)(self.seed), _SAME)
         self.lanes = self._placed(jax.jit(partial(experience.first_lanes, task))(self.lane), _EVERY)
         self.memory = self._placed(jax.jit(memories)(), _EVERY)
         self.env: Tree = ()

@@ -54,7 +54,7 @@ class Vector(Metered):
         empty = jax.jit(partial(task.algorithm.memory.init, items, 1))
         held = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(empty)))
         refuse_too_much(len(seeds) * held, work="fewer seeds, or a smaller capacity,")
-        init = learning.first(task, self.seeds[0])
+        init = learning.first(task)
         lanes = jax.jit(partial(experience.first_lanes, task))(self.lane)
         self.start = experience.starter(task)
         self.acting = jax.jit(task.algorithm.acting)

@@ -26,8 +26,6 @@ _LARGE = 2**17  # bytes of an observation, whose way through memory is what a st
 _LEARNS = "which changes what is learned"
 _REMEDIES = {
     "policy": f"More lanes in a call (--lanes) or a smaller network cost less a step, {_LEARNS}.",
-    "gradient": f"Fewer passes over what is collected{{passes}}, or a smaller network, cost less, "
-    f"{_LEARNS}.",
     "label": f"A smaller network costs less, {_LEARNS}.",
     "memory": f"Smaller batches or fewer draws cost less, {_LEARNS}. Stacked frames that a Box "
     "declares (frames=4) are stored once.",
@@ -101,7 +99,9 @@ def _around(profile: Profile, bound: Bound) -> Iterator[str]:
             f"Pieces wait for each other: {lag} lets them work at the same time, with weights "
             f"that are a round old, {_LEARNS}."
         )
-    elif whole and not lag and bound.piece.busy < _IDLE and bound.name != TRANSPORT:
+    elif whole and not (about.lag or about.free) and bound.piece.busy < _IDLE:
+        if bound.name == TRANSPORT or lag:
+            return
         yield (
             "Pieces wait for each other, and this algorithm learns from nothing older: in one "
             f"piece ({whole}) it may be as quick, on fewer cores."
@@ -137,9 +137,14 @@ def _against(profile: Profile, bound: Bound) -> Iterator[str]:
             f"An observation takes {size(about.seen)}, and to read it is much of this: smaller "
             "ones, or bytes in place of floats, would help."
         )
-    elif not simulates and (name != "env" or about.traced):
+    elif name == "gradient":
         passes = f" ({about.passes})" if about.passes else ""
-        yield _REMEDIES.get(name, "").format(passes=passes)
+        yield (
+            f"Fewer passes over what is collected{passes}, or a smaller network, cost less, "
+            f"{_LEARNS}."
+        )
+    elif not simulates and (name != "env" or about.traced):
+        yield _REMEDIES.get(name, "")
     if name == "gradient":
         yield from _cores(profile, bound)
     steps = bound.piece.part(STEPS)

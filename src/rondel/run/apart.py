@@ -82,7 +82,8 @@ def _home(path: Path) -> Path:
         checkpoint.refuse_file(path)
         if not path.is_dir():
             raise RondelError(f"{path}: no such folder. A run's folder would do.")
-        home = home_of(path) if path.parent.name == "checkpoints" else path
+        whole = path.absolute()
+        home = home_of(whole) if whole.parent.name == "checkpoints" else path
         if (home / FILE).exists():
             return home
         begun = (home / "config.json").is_file()

@@ -33,27 +33,25 @@ def settle(work: float | None = None) -> str:
     if "JAX_CPU_ENABLE_ASYNC_DISPATCH" not in os.environ:
         # a call in its caller's thread: handing it over and back took half of a policy's time
         jax.config.update("jax_cpu_enable_async_dispatch", False)
-    number = _settle_threads(work)
-    _settle_cache(number)
+    _settle_threads(work)
+    _settle_cache(number := threads_now())
     return f"{flags} on {number} threads"
 
 
 def threads_now() -> int:
     """How many threads XLA has here, or will have when JAX starts."""
-    devices = jax.config.values["jax_num_cpu_devices"]
+    devices = jax.config.values["jax_num_cpu_devices"]  # it has one for each, at the least
     return max(threads.of_user() or threads.chosen() or cores(), devices)
 
 
-def _settle_threads(work: float | None) -> int:
-    """How many threads XLA has, or will have when JAX starts."""
-    devices = jax.config.values["jax_num_cpu_devices"]  # it has one for each, at the least
-    number = threads.of_user() or threads.chosen()
-    if has_started():
-        number = number or cores()  # nobody said anything before
-    elif threads.of_user() is None and (work is not None or number is None):
-        number = cores() if work is None or work >= _LARGE else 1
-        threads.use(number)
-    return max(number or 1, devices)
+def _settle_threads(work: float | None) -> None:
+    """Say how many threads XLA has, unless its user has or it is too late."""
+    if threads.of_user() is not None:
+        threads.forget()  # what a program has said that started this one
+    elif has_started():
+        threads.use(threads.chosen() or cores())
+    elif work is not None or threads.chosen() is None:
+        threads.use(cores() if work is None or work >= _LARGE else 1)
 
 
 def _settle_cache(number: int) -> None:
@@ -63,8 +61,6 @@ def _settle_cache(number: int) -> None:
     if said is not None and Path(said).parent != cache:
         return
     if said is None:
-        for path in cache.glob("*-cache"):  # of versions that did not keep them apart
-            path.unlink(missing_ok=True)
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     mine = threads.apart(cache, number)

@@ -30,9 +30,10 @@ def about(setup: Setup, fused: bool) -> About:
     traced, cores = isinstance(setup.task.env, Env), machine.cores()
     where = (str(plan), options.on, setup.env_id, setup.task.lanes, plan.lag, plan.free)
     learns = (setup.task.algorithm.memory.draws, hasattr(setup.config, "batch"))
-    passes = [f"--{name}" for name in ("epochs", "updates") if hasattr(setup.config, name)]
-    knobs = ("".join(passes[:1]), bytes_of(zeros(setup.task.env.spec.observation)))
-    return About(*where, traced, fused, cores, *learns, dict(_found(setup, cores)), *knobs)
+    knobs = ("epochs", "updates", "updates_per_step")
+    passes = [f"--{name.replace('_', '-')}" for name in knobs if hasattr(setup.config, name)]
+    more = ("".join(passes[:1]), bytes_of(zeros(setup.task.env.spec.observation)))
+    return About(*where, traced, fused, cores, *learns, dict(_found(setup, cores)), *more)
 
 
 def _found(setup: Setup, cores: int) -> Iterator[tuple[str, str]]:

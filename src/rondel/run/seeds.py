@@ -50,7 +50,7 @@ def jobs_again(
     placing: dict[str, Any],
 ) -> list[Job]:
     """The runs of several seeds, each from its newest checkpoint; from its start if it has none."""
-    here = machine.settle()
+    machine.settle()
     steps, until_return, eval_episodes = wanted
     found = {seed: checkpoint.find(mine) for seed, mine in seeds.items() if _is_begun(mine)}
     if not found:
@@ -59,6 +59,7 @@ def jobs_again(
     like = next(iter(read.values()))
     limits = limits_again(like, steps, until_return)
     setup = folder.setup_from(like, placing={"on": like.options.get("on")} | placing, **brought)
+    here = machine.settle()
     jobs, ended = [], []
     for seed, mine in seeds.items():
         before, where = read.get(seed, like._replace(seed=seed, round=0)), found.get(seed)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import chain
 
 from rondel.execution.meter import Glance, resident, since
-from rondel.run import machine
+from rondel.run import again, machine
 from rondel.run.diagnosis import ROUNDS, costs_of, diagnose
 from rondel.run.load import Load, PieceLoad
 from rondel.run.profile import Piece, put_together
@@ -53,7 +53,7 @@ class Window:
         self._due = now + _SECONDS
         if first:  # what was done until all had started is like nothing that follows
             return None
-        verdict, here = diagnose(seen, self._run.path), resident()
+        verdict, here = diagnose(seen, self._run.path, again.measuring(self._run)), resident()
         apart = setup.options.on in ("processes", "ray")
         memory = [sum(said.resident for said in piece) if apart else 0 for piece in glances]
         held = dict(zip((piece.name for piece in ring.plan.pieces), memory, strict=True))

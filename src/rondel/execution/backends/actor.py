@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rondel.execution import blackbox, threads
+from rondel.execution import blackbox
 from rondel.execution.backends.failure import Elsewhere, pack
 from rondel.execution.backends.link import LineLink
 from rondel.execution.backends.sockets import Exchange, Number, SocketLine
@@ -21,8 +21,7 @@ from rondel.execution.meter import TRANSPORT, Glance, ready, waited
 from rondel.execution.patience import Patience
 
 # What a process sets before JAX starts, and what a run's last bits depend on.
-_SETTINGS = re.compile(r"(JAX|XLA)_\w+|(PJRT_)?NPROC|XDG_CACHE_HOME")
-_CACHE = "jax_compilation_cache_dir"
+_SETTINGS = re.compile(r"(JAX|XLA)_\w+|(PJRT_|RONDEL_)?NPROC|XDG_CACHE_HOME")
 _OWN = ("make", "listen", "connect")  # requests to the worker itself, not to its fragment
 
 
@@ -204,23 +203,15 @@ def _bytes(tree: Any) -> int:
     return sum(getattr(x, "nbytes", 0) for x in jax.tree.leaves(tree))
 
 
-def surroundings(number: int | None = None) -> dict[str, Any]:
-    """What makes other processes like this one: where modules are, how JAX is set.
-
-    `number` is how many threads XLA has there, where that is not the same.
-    """
+def surroundings() -> dict[str, Any]:
+    """What makes other processes like this one: where modules are, how JAX is set."""
     import jax
 
-    environ = {k: v for k, v in os.environ.items() if _SETTINGS.fullmatch(k)}
-    config = dict(jax.config.values)
-    if number is not None:
-        environ[threads.VARIABLE] = str(number)
-        config[_CACHE] = threads.moved(config.get(_CACHE), number)
     return {
-        "environ": environ,
+        "environ": {k: v for k, v in os.environ.items() if _SETTINGS.fullmatch(k)},
         "path": [os.path.abspath(entry) for entry in sys.path],
         "folder": os.getcwd(),
-        "config": pickle.dumps(config),  # to unpickle its types imports jax
+        "config": pickle.dumps(jax.config.values),  # to unpickle its types imports jax
     }
 
 

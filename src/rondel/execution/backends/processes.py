@@ -44,7 +44,6 @@ from rondel.execution.fragment import RESULTS
 from rondel.execution.patience import patience
 from rondel.execution.supervise import AGAIN, because, told
 from rondel.execution.task import on_host, to_device
-from rondel.execution.threads import of_copy
 from rondel.plan import Plan
 
 _AT_ONCE = 8  # calls that a copy has been sent and has not answered
@@ -105,12 +104,11 @@ class Processes:
         self._starter = Starter(plan, self._fds, persistent=self._restarts > 0)
         for make, _ in recipes.values():  # they import while the rest is got ready
             self._starter.prepare(make)
-        packed = pack(recipes.values())
+        packed, settings = pack(recipes.values()), jax_settings()
         pieces: list[list[Any]] = [[] for _ in plan.pieces]
         for number, ((piece, copy), (make, _)) in enumerate(recipes.items(), 1):
-            name, threads = name_of(plan, piece, copy), of_copy(plan.pieces[piece].stages)
-            settings = jax_settings(threads)
-            start = Start(number, name, len(self._fds), settings, with_envs, threads)
+            name = name_of(plan, piece, copy)
+            start = Start(number, name, len(self._fds), settings, with_envs)
             made = ProcessCopy(self, piece, copy, start, make)
             driven = drives(plan) and piece == 0
             made.journal = Journal(is_kept=self._restarts > 0 and not driven)

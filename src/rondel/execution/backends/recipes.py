@@ -10,12 +10,10 @@ import cloudpickle  # type: ignore[import-untyped]
 import jax
 
 from rondel.errors import RondelError
-from rondel.execution import threads
 
-_CACHE = "jax_compilation_cache_dir"
 _SETTINGS = (
     "jax_cpu_enable_async_dispatch",
-    _CACHE,
+    "jax_compilation_cache_dir",
     "jax_persistent_cache_min_compile_time_secs",
     "jax_persistent_cache_min_entry_size_bytes",
     "jax_enable_x64",
@@ -46,13 +44,8 @@ def _pickle(x: Any) -> bytes:
         ) from error
 
 
-def jax_settings(number: int | None = None) -> bytes:
-    """How JAX is set here, for processes that are to give the same numbers.
-
-    `number` is how many threads XLA has there, where that is not the same.
-    """
+def jax_settings() -> bytes:
+    """How JAX is set here, for processes that are to give the same numbers."""
     held = jax.config.values  # also those that are no attributes
     values = {name: getattr(jax.config, name, held.get(name)) for name in _SETTINGS}
-    if number is not None:
-        values[_CACHE] = threads.moved(values[_CACHE], number)
     return pickle.dumps({name: value for name, value in values.items() if value is not None})

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from rondel.execution import threads
 from rondel.execution.backends.channel import Channel, Gone
 from rondel.execution.backends.failure import pack
 from rondel.execution.backends.link import LineLink
@@ -43,7 +42,6 @@ class Start(NamedTuple):
     arenas: int
     settings: bytes  # of JAX, pickled: some are of its own types, which would import it
     patience: Patience  # with environments that it has lines to
-    threads: int | None = None  # of XLA; as many as in the driver
     links: tuple[tuple[int, int, str], ...] = ()  # (env copy, its arena's number, its name)
     driven: int = 0  # policy copies that drive it
     live: tuple[Place, ...] = ()  # of its arena: what the one before it left, and others read
@@ -164,8 +162,6 @@ class _Worker:
     def _make(self, recipe: bytes, links: dict[int, Any]) -> None:
         make, *args = pickle.loads(recipe)
         make = pickle.loads(make)
-        if self.start.threads is not None:
-            threads.use(self.start.threads)
         self._settle()  # before the user's modules are imported
         args = [pickle.loads(arg) for arg in args]
         self._settle()  # they may be what imports jax

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import ray
@@ -25,7 +24,6 @@ from rondel.execution.backends.ray.faults import fault_of
 from rondel.execution.backends.ray.recovery import Recovery
 from rondel.execution.backends.ray.rooms import Rooms
 from rondel.execution.supervise import AGAIN
-from rondel.execution.threads import of_copy
 from rondel.types import Tree
 
 _GRACE = 5.0  # seconds for a copy to free what it holds, before it is killed
@@ -125,7 +123,7 @@ class Ranges(Recovery):
 
     def _begin(self, copies: list[RayCopy]) -> list[Promise]:
         """An actor for each copy -> where it will be."""
-        worker, like_here = ray.remote(Worker), cache(surroundings)
+        worker, like_here = ray.remote(Worker), surroundings()
 
         def where() -> Here:
             context, address = ray.get_runtime_context(), ray.util.get_node_ip_address()
@@ -137,8 +135,7 @@ class Ranges(Recovery):
         for copy in copies:
             options = copy.options | (_AS_GUEST if copy.guest else {})
             copy.be(worker.options(**options).remote(where))
-            around = like_here(of_copy(self._plan.pieces[copy.place[0]].stages))
-            made += copy.ask("make", copy.name, copy.last, around, *copy.recipe)
+            made += copy.ask("make", copy.name, copy.last, like_here, *copy.recipe)
         return made
 
     def _begin_somewhere(self, copies: list[RayCopy]) -> list[Promise]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,11 @@ LONGER = made_up(FUSED, seconds=1_000.0, **WHOLE | {"rounds": 10_000})
 ROOM: Any = (Cost((), 1, 100), 10_000)
 
 
+def run_of(algorithm: str) -> Any:
+    setup = SimpleNamespace(name=algorithm, config=None, env_id="jax:CartPole-v1")
+    return SimpleNamespace(setup=setup)
+
+
 @pytest.mark.parametrize(
     ("seen", "room", "measures"),
     [
@@ -33,8 +39,8 @@ def test_stages_are_measured_at_the_end_where_that_takes_little(
     seen: Any, room: Any, measures: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     better, said = made_up(FUSED, apart=APART), list[str]()
-    monkeypatch.setattr(apart, "measured", lambda found, folder: better)
-    found = driving._apart(seen, Path("run"), room, said.append)
+    monkeypatch.setattr(apart, "measured", lambda found, folder, **parts: better)
+    found = driving._apart(seen, run_of("ppo"), Path("run"), room, said.append)
     assert found is (better if measures else seen)
     assert len(said) == measures
 
@@ -43,11 +49,17 @@ def test_stages_are_measured_at_the_end_where_that_takes_little(
 def test_a_run_at_its_end_does_not_fail_for_that(
     error: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: Any) -> None:
+    def fail(*_: Any, **parts: Any) -> None:
         raise error
 
     monkeypatch.setattr(apart, "measured", fail)
-    assert driving._apart(LONGER, Path("run"), ROOM, print) is LONGER
+    assert driving._apart(LONGER, run_of("ppo"), Path("run"), ROOM, print) is LONGER
+
+
+def test_an_algorithm_of_ones_own_is_not_measured_in_vain() -> None:
+    said = list[str]()
+    assert driving._apart(LONGER, run_of("mine"), Path("run"), ROOM, said.append) is LONGER
+    assert not said
 
 
 @pytest.mark.parametrize("seeds", [None, 2])

@@ -22,6 +22,11 @@ def parts(run: Run) -> dict[str, Any]:
     return {"env": env, "network": None if network.startswith(HANDED) else network or None}
 
 
+def suffice(run: Run) -> bool:
+    """Are these parts all that has to be brought?"""
+    return run.setup.name in algorithms.TABLE and not _network(run).startswith(HANDED)
+
+
 def measuring(run: Run) -> str:
     """What measures the stages of a run apart that is at its end."""
     if run.setup.name not in algorithms.TABLE:

@@ -251,7 +251,7 @@ def _apart(
     """
     takes = seen.apart_takes
     little = takes < _LITTLE * seen.seconds and room is not None and 3 * room[0].total < room[1]
-    if not little or not apart.can_be_measured(seen):
+    if not little or not again.suffice(run) or not apart.can_be_measured(seen):
         return seen
     say(f"measuring its stages apart, for about {takes:.0f} s; Ctrl-C leaves it out")
     try:

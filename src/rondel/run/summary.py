@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from rondel.plan import Plan
 from rondel.plan.pointing import counted
 from rondel.plan.resources import resources_for
-from rondel.run import machine
 
 if TYPE_CHECKING:
     from rondel.run.cost import Cost, PieceCost
@@ -95,6 +94,8 @@ def _placed(run: Run, cost: Cost) -> list[tuple[str, str]]:
 
 def _here(run: Run) -> str:
     """This process, and on how many cores XLA is there."""
+    from rondel.run import machine  # who shows a run need not wait for jax
+
     threads = machine.threads_now()
     alone = threads == 1 or run.ring.spreads or len(run.ring.copies[0]) > 1
     return "in this process" if alone else f"in this process, XLA on {threads} threads"

@@ -344,7 +344,7 @@ def test_the_page_on_profiling_shows_what_is_printed_now() -> None:
     assert all(len(line) <= 80 for line in shown.splitlines())
     words = " ".join(text.split())
     assert re.match(
-        r"[\w ]+ bounds? this run: [\w ]+ \d+% of each round, in which \w+ waits", words
+        r"[\w ]+ bounds? this run: [\w, ]+ \d+% of each round, in which \w+ waits", words
     )
 
 

@@ -94,14 +94,14 @@ def _around(profile: Profile, bound: Bound) -> Iterator[str]:
             f"The cuts cost {bound.lost:.0%} of the time. This environment is a part of the "
             f"program, so in one piece ({whole}) nothing is handed over, and nobody waits{copies}."
         )
-    elif lag and bound.piece.busy < _IDLE and about.cores > 1 and bound.name != TRANSPORT:
+    elif bound.piece.busy >= _IDLE or bound.name == TRANSPORT or about.free:
+        return
+    elif lag and about.cores > 1:
         yield (
             f"Pieces wait for each other: {lag} lets them work at the same time, with weights "
             f"that are a round old, {_LEARNS}."
         )
-    elif whole and not (about.lag or about.free) and bound.piece.busy < _IDLE:
-        if bound.name == TRANSPORT or lag:
-            return
+    elif whole and not lag and not about.lag:
         yield (
             "Pieces wait for each other, and this algorithm learns from nothing older: in one "
             f"piece ({whole}) it may be as quick, on fewer cores."

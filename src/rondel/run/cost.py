@@ -160,7 +160,7 @@ def _holds(task: Task, plan: Plan, piece: Piece, shard: Shard) -> dict[str, int]
 
 
 def _handing(task: Task, plan: Plan, shard: Shard, piece: Piece, cost: PieceCost) -> PieceCost:
-    """With what is on its way to another process, there and here: it is copied out of it."""
+    """With the messages of a round: who makes one keeps it, who takes items copies them first."""
     stages, held = set(piece.stages), 0
     if len({"policy", "memory"} & stages) == 1:
         acts = "policy" in stages

@@ -1,4 +1,4 @@
-"""Blocks of lanes, and the one way by which host memory enters JAX."""
+"""Blocks of lanes, programs of what is new alone, and how host memory enters JAX."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rondel.execution.task import blocked, to_device
+from rondel.execution.task import blocked, lean, to_device
 
 
 def test_blocks_cover_all_lanes_in_order() -> None:
@@ -32,3 +32,25 @@ def test_what_was_handed_over_no_longer_depends_on_its_source() -> None:
         buffer[:] = -1.0
         wrong += float(out) != i
     assert wrong == 0
+
+
+def test_a_lean_program_computes_what_is_new_and_hands_the_rest_through() -> None:
+    state = {"params": jnp.arange(3.0), "count": jnp.int32(4)}
+
+    def counted(state: dict[str, jax.Array], by: jax.Array) -> dict[str, jax.Array]:
+        return {"params": state["params"], "count": state["count"] + by, "by": by}
+
+    after = lean(counted)(state, jnp.int32(2))
+    assert after["params"] is state["params"]  # not even copied
+    assert (int(after["count"]), int(after["by"])) == (6, 2)
+
+
+def test_a_lean_program_that_only_looks_things_up_runs_nothing() -> None:
+    state = {"params": {"w": jnp.ones(2)}, "count": jnp.int32(0)}
+    assert lean(lambda state: state["params"])(state)["w"] is state["params"]["w"]
+
+
+def test_a_lean_program_learns_the_shape_of_trees_anew() -> None:
+    swapped = lean(lambda a, b: (b, a))
+    assert swapped(1, 2) == (2, 1)
+    assert swapped((1, 2), 3) == (3, (1, 2))

@@ -17,8 +17,9 @@ from rondel.execution.experience import Row
 from rondel.execution.hosted import Link
 from rondel.execution.layout import Group
 from rondel.execution.meter import SIMULATOR, STEPS, TRANSPORT, XLA, Meter
-from rondel.execution.parts import copied, joined, stack
-from rondel.types import Step, Tree
+from rondel.execution.parts import joined, stack
+from rondel.execution.task import to_device
+from rondel.types import Array, Step, Tree
 
 _AROUND = (slice(None, -1), slice(1, None))  # of T + 1 steps: before and after each action
 
@@ -48,7 +49,7 @@ class Driven(NamedTuple):
             self.links[group.env].reset(group.first_lane, again)
         if self.here:
             self.meter.ran("env", "reset", SIMULATOR)  # the first makes some of them, too
-        return joined([self.take(phase) for phase in self.phases])
+        return joined([to_device(self.links[g.env].take(g.first_lane)) for g in self.groups])
 
     def ask(self, phase: tuple[Group, ...], action: np.ndarray) -> None:
         """Ask for a step of a phase's lanes."""
@@ -57,18 +58,19 @@ class Driven(NamedTuple):
             begin = group.first_lane - base
             self.links[group.env].step(group.first_lane, action[begin : begin + group.lanes])
 
-    def take(self, phase: tuple[Group, ...], nbytes: int = 0) -> Step:
-        """The answer to what was asked last of a phase, with so much to see.
+    def take(self, phase: tuple[Group, ...], story: Story, t: int) -> None:
+        """Write the answer to what was asked last of a phase into the t-th place of its story.
 
         In the same thread it costs too little to look at the clock: it is the policy's then.
         """
         steps = [self.links[group.env].take(group.first_lane) for group in phase]
-        if self.here:
-            return copied(steps[0]) if len(steps) == 1 else joined(steps)
-        self.meter.mark("env", STEPS)
-        step = copied(steps[0]) if len(steps) == 1 else joined(steps)
-        self.meter.mark("env", TRANSPORT, nbytes)
-        return step
+        if not self.here:
+            self.meter.mark("env", STEPS)
+        for group, step in zip(phase, steps, strict=True):
+            begin = group.first_lane - phase[0].first_lane
+            story.write(t, slice(begin, begin + group.lanes), step)
+        if not self.here:
+            self.meter.mark("env", TRANSPORT, story.bytes_to_see)
 
     def marks(self, t: int) -> Marks:
         """What marks the work of the t-th step; where it is all in this thread, of all after it."""
@@ -98,6 +100,36 @@ class Driven(NamedTuple):
             self.links[group.env].take(group.first_lane)
 
 
+class Story:
+    """What the environments of some lanes say in a round [T + 1, b, ...], in memory made for it."""
+
+    def __init__(self, rollout: int, first: Step) -> None:
+        def places(x: Any) -> np.ndarray:
+            return np.empty((rollout + 1, *x.shape), x.dtype)
+
+        self.steps: Step = jax.tree.map(places, first)
+        self.bytes_to_see = sum(x[0].nbytes for x in jax.tree.leaves(self.steps.obs))
+        self._flat = isinstance(self.steps.obs, np.ndarray)  # a Step has no further leaves then
+        self._leaves = jax.tree.leaves(self.steps)
+        self.write(0, slice(None), first)
+
+    def write(self, t: int, lanes: slice, step: Step) -> None:
+        """Copy what was said before the t-th action to some of the lanes."""
+        said = step if self._flat else jax.tree.leaves(step)
+        for kept, new in zip(self._leaves, said, strict=True):
+            kept[t, lanes] = new
+
+    def seen(self, t: int) -> tuple[Tree, Array]:
+        """The observation before the t-th action, and whether it is the first of an episode."""
+        obs = self.steps.obs
+        return obs[t] if self._flat else jax.tree.map(lambda x: x[t], obs), self.steps.first[t]
+
+    def last(self) -> Step:
+        """What was said last, in memory of its own: the story is long, and may be forgotten."""
+        step: Step = jax.tree.map(lambda x: x[-1].copy(), self.steps)
+        return step
+
+
 class Half:
     """A phase of a round: some of a policy copy's lanes, and what they have been through so far."""
 
@@ -106,47 +138,45 @@ class Half:
         driven: Driven,
         phase: tuple[Group, ...],
         act: Callable[..., Tree],
-        lane: np.ndarray,
-        keys: Any,
+        lane: Array,
+        keys: Array,
         begun: tuple[Tree, Tree, Step],
     ) -> None:
-        """`lane`, `keys` and `begun` (carry, own, step) are of all lanes of the copy."""
+        """`lane`, `keys` [T, b, 2] and `begun` (carry, own, step) are of all lanes of the copy."""
         self._driven, self._phase, self._act = driven, phase, act
-        begin = phase[0].first_lane - int(lane[0])
+        begin = phase[0].first_lane - driven.groups[0].first_lane
         here = slice(begin, begin + sum(group.lanes for group in phase))
         whole = here == slice(0, len(lane))
-        self._lane = jax.device_put(lane[here])
         self._keys = keys if whole else keys[:, here]
-        self.carry, self._own, step = (
-            tree if whole else jax.tree.map(lambda x: x[here], tree) for tree in begun
-        )
-        self.steps: list[Step] = [step]
-        self._bytes = sum(x.nbytes for x in jax.tree.leaves(step.obs))
+        mine: list[Tree] = [
+            tree if whole else jax.tree.map(lambda x: x[here], tree) for tree in (*begun, lane)
+        ]
+        self.carry, self._own, step, self._lane = mine
+        self.story = Story(len(keys), step)
         self._acts: list[Tree] = []  # (action, extras, carry before acting) after each step
 
     def act(self, weights: Tree, t: int, marks: Marks) -> None:
         """Take the answer to the last action, if there was one, and ask for a step by the next."""
         self._see()
-        step = self.steps[-1]
+        obs, first = self.story.seen(t)
         action, after, extras, carry = self._act(
-            weights, self.carry, step.obs, step.first, self._keys, t, self._lane, self._own
+            weights, self.carry, obs, first, self._keys, t, self._lane, self._own
         )
         chosen = np.asarray(action)
         marks.acted()
         self._driven.ask(self._phase, chosen)
         marks.asked()
-        self._acts.append((action, extras, carry))
+        self._acts.append((chosen, extras, carry))
         self.carry = after
 
     def _see(self) -> None:
         """Take the answer to what was asked for."""
-        if len(self._acts) == len(self.steps):
-            self.steps.append(self._driven.take(self._phase, self._bytes))
+        if self._acts:
+            self._driven.take(self._phase, self.story, len(self._acts))
 
     def finish(self) -> tuple[Row, experience.Outcome]:
         """The round's rows and outcome [T, b]."""
         self._see()
-        steps = stack(self.steps)
-        before, after = (jax.tree.map(lambda x, at=at: x[at], steps) for at in _AROUND)
+        before, after = (jax.tree.map(lambda x, at=at: x[at], self.story.steps) for at in _AROUND)
         action, extras, carry = stack(self._acts)
         return experience.row_of(before, action, extras, carry, after), experience.outcome_of(after)

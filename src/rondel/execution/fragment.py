@@ -26,9 +26,9 @@ from rondel.execution.hosted import Direct, HostedLanes, Link
 from rondel.execution.layout import WHOLE, Share, groups, phases
 from rondel.execution.learning import Contribution
 from rondel.execution.meter import Metered, ready
-from rondel.execution.parts import joined, taken
+from rondel.execution.parts import joined, on_device, taken
 from rondel.execution.room import refuse_too_much
-from rondel.execution.task import Task, keeps_state, with_keys, without_keys
+from rondel.execution.task import Task, keeps_state, lean, with_keys, without_keys
 from rondel.plan import Plan
 from rondel.types import Env, Tree
 
@@ -84,9 +84,9 @@ class Fragment(Metered):
         self._gradient = jax.jit(partial(learning.gradient, task, part=part))
         self._together = jax.jit(learning.together)
         self._learn = jax.jit(partial(learning.learn, task), donate_argnums=2)
-        self._acting = jax.jit(algorithm.acting)
-        self._learning = jax.jit(algorithm.learning)
-        self._absorb = jax.jit(algorithm.absorb)
+        self._acting = lean(algorithm.acting)
+        self._learning = lean(algorithm.learning)
+        self._absorb = lean(algorithm.absorb)
         self._update = jax.jit(algorithm.update)
         self.program = jax.jit(fused.program(task), donate_argnums=2)
 
@@ -95,7 +95,7 @@ class Fragment(Metered):
         task, plan = self.task, self.plan
         lanes = task.lanes // self.copies
         first = self.copy * lanes
-        self.lane: Tree = np.arange(first, first + lanes, dtype=np.int32)
+        self.lane: Tree = jax.device_put(np.arange(first, first + lanes, dtype=np.int32))
         if "update" in self.stages:
             self.learner = learning.first(task)(self.seed)
         if "policy" in self.stages:
@@ -148,11 +148,12 @@ class Fragment(Metered):
 
     def _produce_by_links(self, weights: Tree, round: int) -> tuple[Tree, Tree, Tree]:
         """While the environments of one phase step, the policy acts for the other."""
-        weights = jax.device_put(weights)  # once, not in every step
+        weights = on_device(weights)  # once, not in every step
         driven = self._driven()
         if self.task.algorithm.fresh:
             self.step = driven.reset(round)
-        own = self._begin(self.seed, weights, round, self.lane)
+        starts = self.task.algorithm.start is not None
+        own = self._begin(self.seed, weights, round, self.lane) if starts else ()
         keys = self._keys(self.seed, round, self.lane)
         begun = (self.lanes.carry, own, self.step)
         halves = [Half(driven, phase, self._act, self.lane, keys, begun) for phase in self.phases]
@@ -163,7 +164,7 @@ class Fragment(Metered):
                 half.act(weights, t, marks)
         rows, outcome = joined([half.finish() for half in halves], axis=1)
         self._refuse_non_finite(rows)
-        step = joined([half.steps[-1] for half in halves])
+        step = joined([half.story.last() for half in halves])
         items, summary, tail = self._finish(weights, self.lanes.tail, rows, step, self.lane)
         self.step, self.lanes = step, Lanes(joined([half.carry for half in halves]), tail)
         return items, summary, jax.tree.map(np.transpose, outcome)

@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rondel.execution.layout import Share
-from rondel.execution.task import to_device
-from rondel.types import Step, Tree
+from rondel.types import Tree
 
 
 def taken(share: Share, parts: tuple[Tree, ...]) -> Tree:
@@ -38,11 +37,10 @@ def joined(trees: Any, axis: int = 0) -> Tree:
     return trees[0] if len(trees) == 1 else jax.tree.map(join, *trees)
 
 
-def copied(step: Step) -> Step:
-    """A step in fresh memory, as `to_device` would, and quicker: it is called in every step."""
-    obs = step.obs
-    mine = np.array(obs) if isinstance(obs, np.ndarray) else to_device(obs)
-    return Step(mine, *map(np.array, step[1:]))  # type: ignore[arg-type]
+def on_device(tree: Tree) -> Tree:
+    """The tree's arrays where programs find them; as it is where they are there."""
+    there = all(isinstance(x, jax.Array) for x in jax.tree.leaves(tree))
+    return tree if there else jax.device_put(tree)
 
 
 def stack(trees: list[Any]) -> Any:

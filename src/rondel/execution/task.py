@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 
 from rondel.execution.meter import Told
-from rondel.types import Algorithm, Env, HostWorld, Tree
+from rondel.types import Algorithm, Array, Env, HostWorld, Tree
 
 
 class Task(NamedTuple):
@@ -54,6 +54,39 @@ def boundary(tree: Tree) -> Tree:
     from one that is not.
     """
     return lax.optimization_barrier(tree)
+
+
+def lean(f: Callable[..., Tree]) -> Callable[..., Tree]:
+    """`f` as a program of what it computes: what it hands through doesn't go that way.
+
+    A program takes longer to hand an array through than to add two small ones.
+    """
+    known: dict[Any, tuple[Any, list[int | None], Callable[..., list[Array]]]] = {}
+
+    def call(*args: Tree) -> Tree:
+        leaves, structure = jax.tree.flatten(args)
+        if structure not in known:
+            known[structure] = _split(f, args)
+        result, through, compute = known[structure]
+        new = iter(compute(*args) if None in through else ())
+        return jax.tree.unflatten(result, [next(new) if i is None else leaves[i] for i in through])
+
+    return call
+
+
+def _split(
+    f: Callable[..., Tree], args: tuple[Tree, ...]
+) -> tuple[Any, list[int | None], Callable[..., list[Array]]]:
+    """The result's structure, which argument each leaf of it is, and what computes the others."""
+    traced, like = jax.make_jaxpr(f, return_shape=True)(*args)
+    given = {id(variable): i for i, variable in enumerate(traced.jaxpr.invars)}
+    through = [given.get(id(variable)) for variable in traced.jaxpr.outvars]
+
+    def computed(*args: Tree) -> list[Array]:
+        made = zip(jax.tree.leaves(f(*args)), through, strict=True)
+        return [leaf for leaf, i in made if i is None]
+
+    return jax.tree.structure(like), through, jax.jit(computed)
 
 
 def to_device(tree: Tree) -> Tree:

@@ -1,10 +1,16 @@
 """How far rows of the scoreboard are from what nobody could do better: python benchmarks/limits.py
 
-The least that an update takes is its matrix products, each alone in a loop, in the library that XLA
-has for them, on as many threads as there are cores; what is between them, such as activations and
-Adam, counts as nothing. The least that a step takes is that of its environments alone, as
-Gymnasium has them; the policy's call counts as nothing. Ours and the peer's are those of
-benchmarks/results. Some 2 minutes; nobody else should be on the machine.
+Two limits. By products: the least that an update takes is its matrix products, each alone in a
+loop, in the library that XLA has for them, on as many threads as there are cores; what is between
+them, such as activations and Adam, counts as nothing. The least that a step takes is that of its
+environments alone, as Gymnasium has them; the policy's call counts as nothing.
+
+In plain JAX: an update is the same networks and batch in a loop that does nothing but fit them to
+given numbers with Adam, and a step has a call of a compiled network that does nothing but choose
+the greatest output. There is no advantage, no replay, no noise and no bookkeeping in it.
+
+Ours and the peer's are those of benchmarks/results. Some 3 minutes; nobody else should be on the
+machine.
 """
 
 from __future__ import annotations
@@ -21,8 +27,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax import lax
 
+from rondel import ops
 from rondel.envs import make
 from rondel.run import machine
 from rondel.spaces import zeros
@@ -42,6 +50,18 @@ class Least(NamedTuple):
     lanes: int
     steps: int  # that the lanes take for these updates
     peer: str
+    plain: Plain | None = None  # not where the limit by products is reached
+
+
+class Plain(NamedTuple):
+    """What an update fits, in plain JAX."""
+
+    batch: int
+    networks: tuple[tuple[int, ...], ...]  # the sizes of each; the first one acts
+    activation: Callable[[jax.Array], jax.Array]
+    target: bool = (
+        False  # are the numbers that they are fitted to made by networks of the same sizes?
+    )
 
 
 def forward(batch: int, sizes: tuple[int, ...]) -> list[Shape]:
@@ -65,10 +85,12 @@ SAC = [
     *(2 * (forward(256, CRITIC) + weights(256, CRITIC))),
     *(2 * (forward(256, CRITIC) + inputs(256, CRITIC))),  # what the policy is told of them
 ]
-PPO = [s for n in (2, 1) for s in (*forward(256, (4, 64, 64, n)), *weights(256, (4, 64, 64, n)))]
+BOTH = ((4, 64, 64, 2), (4, 64, 64, 1))
+PPO = [s for sizes in BOTH for s in (*forward(256, sizes), *weights(256, sizes))]
+CARTPOLE = "gymnasium:CartPole-v1"
 ROWS = {
-    "host": Least(PPO, 20, "gymnasium:CartPole-v1", 8, 32, "sb3_host"),
-    "DQN": Least(DQN, 1, "gymnasium:CartPole-v1", 1, 1, "sbx_dqn"),
+    "host": Least(PPO, 20, CARTPOLE, 8, 32, "sb3_host", Plain(256, BOTH, jnp.tanh)),
+    "DQN": Least(DQN, 1, CARTPOLE, 1, 1, "sbx_dqn", Plain(64, (VALUES,), jax.nn.relu, True)),
     "SAC": Least(SAC, 1, "gymnasium:Pendulum-v1", 1, 1, "sbx_sac"),
 }
 
@@ -113,21 +135,82 @@ def step(env_id: str, lanes: int) -> float:
         env.close()
 
 
+def first(plain: Plain) -> list[list[tuple[jax.Array, jax.Array]]]:
+    """Weights and biases of each network."""
+    rng = np.random.default_rng(0)
+
+    def layer(i: int, o: int) -> tuple[jax.Array, jax.Array]:
+        return jnp.asarray(rng.normal(size=(i, o)) / i**0.5, jnp.float32), jnp.zeros(o)
+
+    return [[layer(i, o) for i, o in pairwise(sizes)] for sizes in plain.networks]
+
+
+def outputs(plain: Plain, params: Any, x: jax.Array) -> list[jax.Array]:
+    """Of each network."""
+    made = []
+    for layers in params:
+        y = x
+        for nth, (w, b) in enumerate(layers):
+            y = ops.product(plain.activation(y) if nth else y, w) + b
+        made.append(y)
+    return made
+
+
+def update(plain: Plain) -> float:
+    """Seconds of one update in plain JAX."""
+    params, target = first(plain), first(plain)
+    x = jnp.asarray(np.random.default_rng(1).normal(size=(plain.batch, plain.networks[0][0])))
+    optimiser = ops.packed(optax.adam(1e-3))
+
+    def loss(params: Any, target: Any) -> jax.Array:
+        wanted = outputs(plain, target, x) if plain.target else [jnp.float32(1.0)] * len(params)
+        made = outputs(plain, params, x)
+        return sum(jnp.mean((y - w) ** 2) for y, w in zip(made, wanted, strict=True))
+
+    def one(_: int, state: Any) -> Any:
+        params, kept, target = state
+        moved, kept = optimiser.update(jax.grad(loss)(params, target), kept)
+        return optax.apply_updates(params, moved), kept, lax.optimization_barrier(target)
+
+    program = jax.jit(lambda state: lax.fori_loop(0, TIMES, one, state))
+    state = program((params, optimiser.init(params), target))
+    return best(lambda: jax.block_until_ready(program(state)), 2.0) / TIMES
+
+
+def call(plain: Plain, lanes: int) -> float:
+    """Seconds until the first network has chosen for all lanes, and the choice is in NumPy."""
+    params = jax.device_put(first(plain))
+    program = jax.jit(lambda params, obs: outputs(plain, params[:1], obs)[0].argmax(-1))
+    obs = np.zeros((lanes, plain.networks[0][0]), np.float32)
+    return best(lambda: [np.asarray(program(params, obs)) for _ in range(100)], 1.0) / 100
+
+
 def row(name: str, least: Least) -> str:
     learn = least.updates * sum(n * product(s) for s, n in Counter(least.products).items())
-    act = least.steps * step(least.env, least.lanes)
+    env = step(least.env, least.lanes)
     done = least.lanes * least.steps  # one update each, where the row counts updates
     found = json.loads((RESULTS / f"{name.lower()}.json").read_text())
     ours, theirs = (median(found["figures"][who]) for who in ("rondel", least.peer))
-    limit = done / (learn + act)
-    cells = [f"{x / done * 1e6:,.0f} us" for x in (learn, act)]
-    cells += [f"{limit:,.0f} {found['unit']}", f"{ours:,.0f}", f"{ours / limit:.0%}"]
-    return f"| {name} | {' | '.join(cells)} | {ours / theirs:.2f} | {limit / theirs:.2f} |"
+    cells = [f"{ours:,.0f} {found['unit']}", f"{ours / theirs:.2f}"]
+
+    def limit(learn: float, act: float) -> list[str]:
+        most = done / (learn + act)
+        took = [f"{x / done * 1e6:,.0f} us" for x in (learn, act)]
+        return [*took, f"{most:,.0f}", f"{ours / most:.0%}", f"{most / theirs:.2f}"]
+
+    cells += limit(learn, least.steps * env)
+    if (plain := least.plain) is not None:
+        act = least.steps * (env + call(plain, least.lanes))
+        cells += limit(least.updates * update(plain), act)
+    else:
+        cells += [""] * 5
+    return f"| {name} | {' | '.join(cells)} |"
 
 
 def main() -> None:
-    print("| row | products | environments | limit | ours | of it | times peer | at the limit |")
-    print("|---|---|---|---|---|---|---|---|")
+    each = "learning | acting | limit | ours of it | x peer there"
+    print(f"| row | ours | x peer | products: {each} | plain JAX: {each} |")
+    print("|---" * 13 + "|")
     for name, least in ROWS.items():
         print(row(name, least), flush=True)
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
+from difflib import get_close_matches
 from typing import Any
 
 from rondel.errors import RondelError
+
+OF_GAMES = ("opponent", "simulations")  # of games for two, ours and pgx's
 
 
 def split(name: str) -> tuple[str, dict[str, Any]]:
@@ -25,6 +29,22 @@ def split(name: str) -> tuple[str, dict[str, Any]]:
             )
         arguments[key] = _value(value)
     return bare, arguments
+
+
+def refuse_unknown(env_id: str, arguments: Collection[str], known: Collection[str]) -> None:
+    """Name arguments that an environment doesn't have, and what was meant or is there."""
+    unknown = sorted(set(arguments) - set(known))
+    if not unknown:
+        return
+    meant = nearest(unknown[0], known)
+    there = f"there are: {', '.join(sorted(known)) or 'none'}."
+    hint = f"did you mean {meant}?" if meant else there
+    raise RondelError(f"{env_id} has no argument {', '.join(unknown)}; {hint}")
+
+
+def nearest(argument: str, known: Collection[str]) -> str:
+    """The known argument that is nearly written so; "" if there is none."""
+    return next(iter(get_close_matches(argument, known, n=1)), "")
 
 
 def _value(text: str) -> Any:

@@ -112,3 +112,8 @@ def select(lanes: Array, chosen: Tree, other: Tree) -> Tree:
         return jnp.where(lanes.reshape(-1, *(1,) * (b.ndim - 1)), a, b)
 
     return jax.tree.map(pick, chosen, other)
+
+
+def in_types_of(like: Tree, tree: Tree) -> Tree:
+    """The tree in the dtypes of `like`: others mix Python's numbers with arrays in their states."""
+    return jax.tree.map(lambda one, x: jnp.asarray(x, one.dtype), like, tree)

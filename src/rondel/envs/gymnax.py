@@ -87,7 +87,7 @@ def from_task(task: Any, params: Any, env_id: str) -> Env:
     import jax
     import jax.numpy as jnp
 
-    from rondel.envs.episodic import episodic
+    from rondel.envs.episodic import episodic, in_types_of
     from rondel.ops.random import IMPLEMENTATION, fold
 
     if not hasattr(task, "is_truncated"):
@@ -108,12 +108,12 @@ def from_task(task: Any, params: Any, env_id: str) -> Env:
     def one_start(key: Array) -> Tree:
         with jax.numpy_rank_promotion("allow"):  # whatever the user asks of their own code
             obs, state = task.reset_env(key, params)
-        return _as(kept, state), _as_seen(spec.observation, obs)
+        return in_types_of(kept, state), _as_seen(spec.observation, obs)
 
     def one_move(key: Array, state: Tree, action: Array) -> Tree:
         with jax.numpy_rank_promotion("allow"):
             obs, state, reward, terminated, _ = task.step_env(key, state, action, params)
-        obs, state = _as_seen(spec.observation, obs), _as(kept, state)
+        obs, state = _as_seen(spec.observation, obs), in_types_of(kept, state)
         return state, obs, jnp.asarray(reward, jnp.float32), jnp.asarray(terminated, bool)
 
     def start(keys: Array) -> Play:
@@ -196,11 +196,3 @@ def _as_seen(space: Space, obs: Tree) -> Tree:
     if isinstance(space, tuple):
         return tuple(_as_seen(part, one) for part, one in zip(space, obs, strict=True))
     return jnp.asarray(obs, space.dtype)
-
-
-def _as(like: Tree, tree: Tree) -> Tree:
-    """The tree in the dtypes of `like`: gymnax mixes Python's numbers with arrays in its states."""
-    import jax
-    import jax.numpy as jnp
-
-    return jax.tree.map(lambda one, x: jnp.asarray(x, one.dtype), like, tree)

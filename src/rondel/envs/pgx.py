@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rondel.envs.arguments import split
+from rondel.envs.arguments import OF_GAMES, refuse_unknown, split
 from rondel.envs.errors import EnvError
 from rondel.errors import RondelError
 from rondel.spaces import MASK, STATE, Box, Discrete, MultiBinary, Space
@@ -60,10 +60,7 @@ def from_id(name: str) -> Env:
         task = pgx.make(bare)
     except Exception as error:
         raise EnvError(f"pgx:{bare} can't be made: {type(error).__name__}: {error}") from error
-    known = {"opponent", "simulations"} if bare in FOR_TWO else set()
-    if unknown := sorted(arguments.keys() - known):
-        there = ", ".join(sorted(known)) or "none"
-        raise RondelError(f"pgx:{bare} has no argument {', '.join(unknown)}; there are: {there}.")
+    refuse_unknown(f"pgx:{bare}", arguments, OF_GAMES if bare in FOR_TWO else ())
     return _for_two(task, arguments) if bare in FOR_TWO else _alone(task)
 
 
@@ -100,6 +97,8 @@ def rules(task: Any) -> Game:
     import jax
     import jax.numpy as jnp
 
+    from rondel.envs.episodic import in_types_of
+
     def first() -> Any:
         """Nobody has moved; the key would only say who of two players without names begins."""
         with jax.numpy_rank_promotion("allow"):  # whatever the user asks of their own code
@@ -116,7 +115,7 @@ def rules(task: Any) -> Game:
             after = task.step(state, action)
         ended = after.terminated | after.truncated
         reward = after.rewards[state.current_player].astype(jnp.float32)
-        return _as(like, after.replace(observation=state.observation)), reward, ended
+        return in_types_of(like, after.replace(observation=state.observation)), reward, ended
 
     def one_look(state: Any) -> Tree:
         with jax.numpy_rank_promotion("allow"):
@@ -216,11 +215,3 @@ def _unpacked(like: Tree, data: Array) -> Tree:
             made.append(jax.lax.bitcast_convert_type(words, leaf.dtype))
     assert at == data.shape[0]
     return jax.tree.unflatten(kind, made)
-
-
-def _as(like: Tree, tree: Tree) -> Tree:
-    """The tree in the dtypes of `like`."""
-    import jax
-    import jax.numpy as jnp
-
-    return jax.tree.map(lambda one, x: jnp.asarray(x, one.dtype), like, tree)

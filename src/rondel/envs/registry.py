@@ -13,7 +13,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from rondel.envs.arguments import split
+from rondel.envs.arguments import OF_GAMES, nearest, refuse_unknown, split
 from rondel.envs.errors import EnvError
 from rondel.envs.lastwords import trying
 from rondel.envs.near import near
@@ -173,7 +173,7 @@ def _fastest(name: str) -> str:
     if bare in _MODULES:
         unknown = arguments.keys() - _arguments(bare)
         # what is none of ours may be an argument of Gymnasium's, unless it was hardly that
-        if bare not in CLASSICS or all(_meant(bare, argument) for argument in unknown):
+        if bare not in CLASSICS or all(nearest(word, _arguments(bare)) for word in unknown):
             return "jax"
     from rondel.envs.gym.worlds import is_registered
 
@@ -186,11 +186,7 @@ def _fastest(name: str) -> str:
 
 
 def _own(name: str, arguments: dict[str, Any]) -> Env:
-    if unknown := sorted(arguments.keys() - _arguments(name)):
-        there = ", ".join(sorted(_arguments(name))) or "none"
-        meant = _meant(name, unknown[0])
-        hint = f"did you mean {meant}?" if meant else f"there are: {there}."
-        raise RondelError(f"jax:{name} has no argument {', '.join(unknown)}; {hint}")
+    refuse_unknown(f"jax:{name}", arguments, _arguments(name))
     env: Env = import_module(f"rondel.envs.{_MODULES[name]}").make(**arguments)
     return env
 
@@ -198,13 +194,8 @@ def _own(name: str, arguments: dict[str, Any]) -> Env:
 def _arguments(name: str) -> set[str]:
     """The arguments that one of our own environments has."""
     if name in GAMES:
-        return {"opponent", "simulations"}
+        return set(OF_GAMES)
     return {"velocities"} if name == "CartPole-v1" else set()
-
-
-def _meant(name: str, argument: str) -> str:
-    """The argument of one of our own environments that is nearly written so, if there is one."""
-    return next(iter(get_close_matches(argument, _arguments(name), n=1)), "")
 
 
 def _call(module: str, function: str) -> Env:

@@ -5,9 +5,10 @@ loop, in the library that XLA has for them, on as many threads as there are core
 them, such as activations and Adam, counts as nothing. The least that a step takes is that of its
 environments alone, as Gymnasium has them; the policy's call counts as nothing.
 
-In plain JAX: an update is the same networks and batch in a loop that does nothing but fit them to
-given numbers with Adam, and a step has a call of a compiled network that does nothing but choose
-the greatest output. There is no advantage, no replay, no noise and no bookkeeping in it.
+In a bare loop: an update is the same networks and batch in a loop that does nothing but fit them to
+given numbers with Adam, by the quickest product and optimiser that we have (`ops.product`,
+`ops.packed`), and a step has a call of a compiled network that does nothing but choose the greatest
+output. There is no advantage, no replay, no noise and no bookkeeping in it.
 
 Ours and the peer's are those of benchmarks/results. Some 3 minutes; nobody else should be on the
 machine.
@@ -50,18 +51,16 @@ class Least(NamedTuple):
     lanes: int
     steps: int  # that the lanes take for these updates
     peer: str
-    plain: Plain | None = None  # not where the limit by products is reached
+    bare: Bare | None = None  # not where the limit by products is reached
 
 
-class Plain(NamedTuple):
-    """What an update fits, in plain JAX."""
+class Bare(NamedTuple):
+    """What a bare loop fits."""
 
     batch: int
     networks: tuple[tuple[int, ...], ...]  # the sizes of each; the first one acts
     activation: Callable[[jax.Array], jax.Array]
-    target: bool = (
-        False  # are the numbers that they are fitted to made by networks of the same sizes?
-    )
+    target: bool = False  # to what other networks say, not to 1
 
 
 def forward(batch: int, sizes: tuple[int, ...]) -> list[Shape]:
@@ -89,8 +88,8 @@ BOTH = ((4, 64, 64, 2), (4, 64, 64, 1))
 PPO = [s for sizes in BOTH for s in (*forward(256, sizes), *weights(256, sizes))]
 CARTPOLE = "gymnasium:CartPole-v1"
 ROWS = {
-    "host": Least(PPO, 20, CARTPOLE, 8, 32, "sb3_host", Plain(256, BOTH, jnp.tanh)),
-    "DQN": Least(DQN, 1, CARTPOLE, 1, 1, "sbx_dqn", Plain(64, (VALUES,), jax.nn.relu, True)),
+    "host": Least(PPO, 20, CARTPOLE, 8, 32, "sb3_host", Bare(256, BOTH, jnp.tanh)),
+    "DQN": Least(DQN, 1, CARTPOLE, 1, 1, "sbx_dqn", Bare(64, (VALUES,), jax.nn.relu, True)),
     "SAC": Least(SAC, 1, "gymnasium:Pendulum-v1", 1, 1, "sbx_sac"),
 }
 
@@ -135,36 +134,36 @@ def step(env_id: str, lanes: int) -> float:
         env.close()
 
 
-def first(plain: Plain) -> list[list[tuple[jax.Array, jax.Array]]]:
+def weights_of(bare: Bare, seed: int) -> list[list[tuple[jax.Array, jax.Array]]]:
     """Weights and biases of each network."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
 
     def layer(i: int, o: int) -> tuple[jax.Array, jax.Array]:
         return jnp.asarray(rng.normal(size=(i, o)) / i**0.5, jnp.float32), jnp.zeros(o)
 
-    return [[layer(i, o) for i, o in pairwise(sizes)] for sizes in plain.networks]
+    return [[layer(i, o) for i, o in pairwise(sizes)] for sizes in bare.networks]
 
 
-def outputs(plain: Plain, params: Any, x: jax.Array) -> list[jax.Array]:
-    """Of each network."""
+def says(bare: Bare, params: Any, x: jax.Array) -> list[jax.Array]:
+    """What each network says."""
     made = []
     for layers in params:
         y = x
         for nth, (w, b) in enumerate(layers):
-            y = ops.product(plain.activation(y) if nth else y, w) + b
+            y = ops.product(bare.activation(y) if nth else y, w) + b
         made.append(y)
     return made
 
 
-def update(plain: Plain) -> float:
-    """Seconds of one update in plain JAX."""
-    params, target = first(plain), first(plain)
-    x = jnp.asarray(np.random.default_rng(1).normal(size=(plain.batch, plain.networks[0][0])))
+def fitting(bare: Bare) -> float:
+    """Seconds of one update in a bare loop."""
+    params, target = weights_of(bare, 0), weights_of(bare, 1)
+    x = jnp.asarray(np.random.default_rng(1).normal(size=(bare.batch, bare.networks[0][0])))
     optimiser = ops.packed(optax.adam(1e-3))
 
     def loss(params: Any, target: Any) -> jax.Array:
-        wanted = outputs(plain, target, x) if plain.target else [jnp.float32(1.0)] * len(params)
-        made = outputs(plain, params, x)
+        wanted = says(bare, target, x) if bare.target else [jnp.float32(1.0)] * len(params)
+        made = says(bare, params, x)
         return sum(jnp.mean((y - w) ** 2) for y, w in zip(made, wanted, strict=True))
 
     def one(_: int, state: Any) -> Any:
@@ -177,11 +176,11 @@ def update(plain: Plain) -> float:
     return best(lambda: jax.block_until_ready(program(state)), 2.0) / TIMES
 
 
-def call(plain: Plain, lanes: int) -> float:
+def choosing(bare: Bare, lanes: int) -> float:
     """Seconds until the first network has chosen for all lanes, and the choice is in NumPy."""
-    params = jax.device_put(first(plain))
-    program = jax.jit(lambda params, obs: outputs(plain, params[:1], obs)[0].argmax(-1))
-    obs = np.zeros((lanes, plain.networks[0][0]), np.float32)
+    params = jax.device_put(weights_of(bare, 0))
+    program = jax.jit(lambda params, obs: says(bare, params[:1], obs)[0].argmax(-1))
+    obs = np.zeros((lanes, bare.networks[0][0]), np.float32)
     return best(lambda: [np.asarray(program(params, obs)) for _ in range(100)], 1.0) / 100
 
 
@@ -199,9 +198,9 @@ def row(name: str, least: Least) -> str:
         return [*took, f"{most:,.0f}", f"{ours / most:.0%}", f"{most / theirs:.2f}"]
 
     cells += limit(learn, least.steps * env)
-    if (plain := least.plain) is not None:
-        act = least.steps * (env + call(plain, least.lanes))
-        cells += limit(least.updates * update(plain), act)
+    if (bare := least.bare) is not None:
+        act = least.steps * (env + choosing(bare, least.lanes))
+        cells += limit(least.updates * fitting(bare), act)
     else:
         cells += [""] * 5
     return f"| {name} | {' | '.join(cells)} |"
@@ -209,7 +208,7 @@ def row(name: str, least: Least) -> str:
 
 def main() -> None:
     each = "learning | acting | limit | ours of it | x peer there"
-    print(f"| row | ours | x peer | products: {each} | plain JAX: {each} |")
+    print(f"| row | ours | x peer | products: {each} | bare loop: {each} |")
     print("|---" * 13 + "|")
     for name, least in ROWS.items():
         print(row(name, least), flush=True)

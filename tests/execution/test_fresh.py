@@ -11,7 +11,10 @@ import pytest
 from execution import toy
 from execution.test_equality import ENV, LANES, SEED, run
 from rondel.envs import make
+from rondel.execution.backends.threads import Threads
+from rondel.execution.layout import phases
 from rondel.execution.loop import one_round
+from rondel.execution.meter import STEPS
 from rondel.execution.ring import Ring
 from rondel.execution.task import Task
 from rondel.memory.newest import newest
@@ -103,3 +106,16 @@ def test_a_run_over_host_environments_goes_on_as_if_it_had_never_stopped() -> No
     other.restore(half.tree(), half.stored(), half.round, half.steps)
     one_round(other)
     np.testing.assert_array_equal(other.stored().obs, whole.stored().obs)
+
+
+def test_to_wait_for_resets_is_to_wait_for_environments() -> None:
+    task = Task(watcher(True), make("gymnasium:CartPole-v1"), SEED, LANES, 8)
+    ring = Ring(task, parse("env | policy+learner"), Threads())
+    for _ in range(3):
+        one_round(ring)
+    (_, told) = ring.metered()[1][0]
+    ring.close()
+    waited = {(spent.stage, spent.kind): spent.times for spent in told.spent}
+    halves = len(phases(ring.plan, LANES, 8, 0))
+    # one for the reset before the first round, then a reset and the steps of each
+    assert waited["env", STEPS] == 1 + 3 * (1 + halves * ROLLOUT)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -45,12 +47,27 @@ def test_a_lean_program_computes_what_is_new_and_hands_the_rest_through() -> Non
     assert (int(after["count"]), int(after["by"])) == (6, 2)
 
 
-def test_a_lean_program_that_only_looks_things_up_runs_nothing() -> None:
+def test_a_lean_program_that_only_looks_things_up_is_called_once() -> None:
     state = {"params": {"w": jnp.ones(2)}, "count": jnp.int32(0)}
-    assert lean(lambda state: state["params"])(state)["w"] is state["params"]["w"]
+    calls = []
+
+    def params(state: dict[str, Any]) -> Any:
+        calls.append(state)
+        return state["params"]
+
+    look = lean(params)
+    assert all(look(state)["w"] is state["params"]["w"] for _ in range(3))
+    assert len(calls) == 1
 
 
 def test_a_lean_program_learns_the_shape_of_trees_anew() -> None:
     swapped = lean(lambda a, b: (b, a))
-    assert swapped(1, 2) == (2, 1)
-    assert swapped((1, 2), 3) == (3, (1, 2))
+    one, two, three = map(jnp.int32, (1, 2, 3))
+    assert swapped(one, two) == (two, one)
+    assert swapped((one, two), three) == (three, (one, two))
+
+
+def test_a_lean_program_gives_arrays_of_jax_whatever_it_is_given() -> None:
+    [given] = lean(lambda x: [x])(np.arange(3.0))
+    assert isinstance(given, jax.Array)
+    assert given.dtype == jnp.float32

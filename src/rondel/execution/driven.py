@@ -5,13 +5,14 @@ While the environments of one phase step, the policy acts for the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from rondel.errors import RondelError
 from rondel.execution import experience
 from rondel.execution.experience import Row
 from rondel.execution.hosted import Link
@@ -49,7 +50,13 @@ class Driven(NamedTuple):
             self.links[group.env].reset(group.first_lane, again)
         if self.here:
             self.meter.ran("env", "reset", SIMULATOR)  # the first makes some of them, too
-        return joined([to_device(self.links[g.env].take(g.first_lane)) for g in self.groups])
+        steps = [self.links[group.env].take(group.first_lane) for group in self.groups]
+        if not self.here:
+            self.meter.mark("env", STEPS)
+        first = joined([to_device(step) for step in steps])
+        if not self.here:
+            self.meter.mark("env", TRANSPORT, _nbytes(first.obs))
+        return first
 
     def ask(self, phase: tuple[Group, ...], action: np.ndarray) -> None:
         """Ask for a step of a phase's lanes."""
@@ -70,7 +77,7 @@ class Driven(NamedTuple):
             begin = group.first_lane - phase[0].first_lane
             story.write(t, slice(begin, begin + group.lanes), step)
         if not self.here:
-            self.meter.mark("env", TRANSPORT, story.bytes_to_see)
+            self.meter.mark("env", TRANSPORT, story.obs_bytes)
 
     def marks(self, t: int) -> Marks:
         """What marks the work of the t-th step; where it is all in this thread, of all after it."""
@@ -108,18 +115,41 @@ class Story:
             return np.empty((rollout + 1, *x.shape), x.dtype)
 
         self.steps: Step = jax.tree.map(places, first)
-        self.bytes_to_see = sum(x[0].nbytes for x in jax.tree.leaves(self.steps.obs))
+        self.obs_bytes = _nbytes(first.obs)
         self._flat = isinstance(self.steps.obs, np.ndarray)  # a Step has no further leaves then
         self._leaves = jax.tree.leaves(self.steps)
         self.write(0, slice(None), first)
 
     def write(self, t: int, lanes: slice, step: Step) -> None:
-        """Copy what was said before the t-th action to some of the lanes."""
+        """Copy what some of the lanes said into the t-th place."""
         said = step if self._flat else jax.tree.leaves(step)
+        if t == 1 and not self._is_like_the_first(lanes, step, said):
+            raise self._unlike(lanes, step)
         for kept, new in zip(self._leaves, said, strict=True):
             kept[t, lanes] = new
 
-    def seen(self, t: int) -> tuple[Tree, Array]:
+    def _is_like_the_first(self, lanes: slice, step: Step, said: Sequence[Any]) -> bool:
+        """Does a step look as the reset did? Else it would be bent to look so."""
+        structure: Any = jax.tree.structure(step)
+        alike = self._flat or structure == jax.tree.structure(self.steps)
+        return alike and all(
+            kept[0, lanes].shape == new.shape and np.can_cast(new.dtype, kept.dtype, "same_kind")
+            for kept, new in zip(self._leaves, said, strict=True)
+        )
+
+    def _unlike(self, lanes: slice, step: Step) -> RondelError:
+        def looks(step: Step) -> str:
+            parts = jax.tree.leaves_with_path(step)
+            named = {jax.tree_util.keystr(path, simple=True, separator="/"): x for path, x in parts}
+            return ", ".join(f"{name} {x.dtype} {list(x.shape)}" for name, x in named.items())
+
+        first = jax.tree.map(lambda x: x[0, lanes], self.steps)
+        return RondelError(
+            f"An environment's reset() and step() must look alike, lane by lane. reset() gave "
+            f"{looks(first)}; step() gave {looks(step)}."
+        )
+
+    def before(self, t: int) -> tuple[Tree, Array]:
         """The observation before the t-th action, and whether it is the first of an episode."""
         obs = self.steps.obs
         return obs[t] if self._flat else jax.tree.map(lambda x: x[t], obs), self.steps.first[t]
@@ -128,6 +158,10 @@ class Story:
         """What was said last, in memory of its own: the story is long, and may be forgotten."""
         step: Step = jax.tree.map(lambda x: x[-1].copy(), self.steps)
         return step
+
+
+def _nbytes(tree: Tree) -> int:
+    return sum(x.nbytes for x in jax.tree.leaves(tree))
 
 
 class Half:
@@ -142,23 +176,21 @@ class Half:
         keys: Array,
         begun: tuple[Tree, Tree, Step],
     ) -> None:
-        """`lane`, `keys` [T, b, 2] and `begun` (carry, own, step) are of all lanes of the copy."""
-        self._driven, self._phase, self._act = driven, phase, act
+        """`keys` [T, b, 2] and `begun` (carry, own, step) are of all lanes of the copy."""
+        self._driven, self._phase, self._act, self._lane = driven, phase, act, lane
         begin = phase[0].first_lane - driven.groups[0].first_lane
-        here = slice(begin, begin + sum(group.lanes for group in phase))
-        whole = here == slice(0, len(lane))
+        here = slice(begin, begin + len(lane))
+        whole = here == slice(0, keys.shape[1])
         self._keys = keys if whole else keys[:, here]
-        mine: list[Tree] = [
-            tree if whole else jax.tree.map(lambda x: x[here], tree) for tree in (*begun, lane)
-        ]
-        self.carry, self._own, step, self._lane = mine
+        mine = [tree if whole else jax.tree.map(lambda x: x[here], tree) for tree in begun]
+        self.carry, self._own, step = mine
         self.story = Story(len(keys), step)
         self._acts: list[Tree] = []  # (action, extras, carry before acting) after each step
 
     def act(self, weights: Tree, t: int, marks: Marks) -> None:
         """Take the answer to the last action, if there was one, and ask for a step by the next."""
         self._see()
-        obs, first = self.story.seen(t)
+        obs, first = self.story.before(t)
         action, after, extras, carry = self._act(
             weights, self.carry, obs, first, self._keys, t, self._lane, self._own
         )
@@ -170,7 +202,7 @@ class Half:
         self.carry = after
 
     def _see(self) -> None:
-        """Take the answer to what was asked for."""
+        """Take the answer to the last action, once."""
         if self._acts:
             self._driven.take(self._phase, self.story, len(self._acts))
 

@@ -1,8 +1,8 @@
 """A fragment: neighbouring stages of the ring in one place, with their states.
 
-A fragment answers the few requests that the loop makes. Each request is one XLA program, but for
-`produce` over environments that are not in the same program, which is a Python loop around one.
-What the next request to the same fragment needs stays inside it: then None is handed out.
+A fragment answers the few requests that the loop makes. Each request is one XLA program or none,
+but for `produce` over environments that are not in the same program, which is a Python loop around
+one. What the next request to the same fragment needs stays inside it: then None is handed out.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from rondel.execution.driven import Driven, Half
 from rondel.execution.episodes import Recent
 from rondel.execution.experience import Lanes, Row
 from rondel.execution.hosted import Direct, HostedLanes, Link
-from rondel.execution.layout import WHOLE, Share, groups, phases
+from rondel.execution.layout import WHOLE, Share, groups, lanes_of, phases
 from rondel.execution.learning import Contribution
 from rondel.execution.meter import Metered, ready
-from rondel.execution.parts import joined, on_device, taken
+from rondel.execution.parts import joined, taken
 from rondel.execution.room import refuse_too_much
-from rondel.execution.task import Task, keeps_state, lean, with_keys, without_keys
+from rondel.execution.task import Task, keeps_state, lean, on_device, with_keys, without_keys
 from rondel.plan import Plan
 from rondel.types import Env, Tree
 
@@ -70,7 +70,7 @@ class Fragment(Metered):
 
     def _jit(self) -> None:
         task, algorithm, part = self.task, self.task.algorithm, self.part
-        # Only memory is donated: everything else may have been handed out.
+        # Only memory is donated: everything else may have been handed out, as it is.
         self._roll = jax.jit(partial(experience.roll, task))
         self._first_step = experience.starter(task)
         self._begin = jax.jit(partial(experience.begin, task))
@@ -101,6 +101,7 @@ class Fragment(Metered):
         if "policy" in self.stages:
             self.lanes = jax.jit(partial(experience.first_lanes, task))(self.lane)
             self.phases = phases(plan, task.lanes, task.block, self.copy)
+            self._lanes_of_phases = [jax.device_put(lanes_of(phase)) for phase in self.phases]
         if "memory" in self.stages:
             self._start_memory(experience.produced_like(task, lanes)[0])
         if "env" in self.stages and not isinstance(task.env, Env):
@@ -152,11 +153,14 @@ class Fragment(Metered):
         driven = self._driven()
         if self.task.algorithm.fresh:
             self.step = driven.reset(round)
-        starts = self.task.algorithm.start is not None
+        starts = self.task.algorithm.start is not None  # also a program of nothing takes its time
         own = self._begin(self.seed, weights, round, self.lane) if starts else ()
         keys = self._keys(self.seed, round, self.lane)
         begun = (self.lanes.carry, own, self.step)
-        halves = [Half(driven, phase, self._act, self.lane, keys, begun) for phase in self.phases]
+        halves = [
+            Half(driven, phase, self._act, lane, keys, begun)
+            for phase, lane in zip(self.phases, self._lanes_of_phases, strict=True)
+        ]
         for t in range(self.task.algorithm.rollout):
             if t < 2:
                 marks = driven.marks(t)
@@ -189,9 +193,9 @@ class Fragment(Metered):
         self._wait_for(self.memory)
 
     def _wait_for(self, state: Tree) -> None:
-        """Until it is there, but not where `learn` comes next, which needs it and is waited for."""
+        """Until all is there, unless `learn` comes next, which needs it and is waited for."""
         if not self._learns:
-            ready(state)
+            jax.block_until_ready(state)  # type: ignore[no-untyped-call]
 
     def draw(self, round: int, j: int) -> Tree:
         """The j-th batch of the round; its ticket stays here."""

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from rondel.plan import Plan
 
 
@@ -53,6 +55,12 @@ def phases(plan: Plan, lanes: int, block: int, policy_copy: int) -> tuple[tuple[
         )
         for phase in range(n)
     )
+
+
+def lanes_of(phase: Sequence[Group]) -> np.ndarray:
+    """The lanes of a phase's groups, which lie side by side."""
+    first, last = phase[0].first_lane, phase[-1].first_lane + phase[-1].lanes
+    return np.arange(first, last, dtype=np.int32)
 
 
 def groups(plan: Plan, lanes: int, block: int, env_copy: int) -> tuple[Group, ...]:

@@ -21,7 +21,7 @@ from rondel.execution import experience, fused, learning
 from rondel.execution.episodes import Recent
 from rondel.execution.learning import Contribution, Others
 from rondel.execution.meter import Metered
-from rondel.execution.task import Task, keeps_state, with_keys, without_keys
+from rondel.execution.task import Task, keeps_state, lean, with_keys, without_keys
 from rondel.plan import Plan
 from rondel.types import Array, Tree
 
@@ -60,7 +60,7 @@ class MeshFragment(Metered):
         self.memory = self._placed(jax.jit(memories)(), _EVERY)
         self.env: Tree = ()
         self.step: Tree = ()
-        self._acting = jax.jit(task.algorithm.acting)
+        self._acting = lean(task.algorithm.acting)
         self.program = jax.jit(self._program(), donate_argnums=2)
 
     def _placed(self, tree: Tree, spec: PartitionSpec) -> Tree:

@@ -314,7 +314,8 @@ def computed() -> float:
 def ready(tree: Any) -> Any:
     """The same, once it is there: a program's failure and its time belong to who asked for it.
 
-    All that a program gives is there at once, so one of its arrays tells.
+    All that a program gives is there at once, so one of its arrays tells; of what has passed by it
+    (`task.lean`) none is waited for.
     """
     if (one := _array_in(tree)) is not None:
         one.block_until_ready()

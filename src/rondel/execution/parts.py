@@ -37,12 +37,6 @@ def joined(trees: Any, axis: int = 0) -> Tree:
     return trees[0] if len(trees) == 1 else jax.tree.map(join, *trees)
 
 
-def on_device(tree: Tree) -> Tree:
-    """The tree's arrays where programs find them; as it is where they are there."""
-    there = all(isinstance(x, jax.Array) for x in jax.tree.leaves(tree))
-    return tree if there else jax.device_put(tree)
-
-
 def stack(trees: list[Any]) -> Any:
     """Trees of one shape, stacked along a new first axis in fresh host memory."""
     return jax.tree.map(lambda *xs: np.stack(xs), *trees)

@@ -57,36 +57,46 @@ def boundary(tree: Tree) -> Tree:
 
 
 def lean(f: Callable[..., Tree]) -> Callable[..., Tree]:
-    """`f` as a program of what it computes: what it hands through doesn't go that way.
+    """`f` as a program of what it computes: arrays that it hands through don't go that way.
 
-    A program takes longer to hand an array through than to add two small ones.
+    A program takes longer to hand an array through than to add two small ones. Trees of one
+    structure must have leaves of the same shapes and types in every call.
     """
-    known: dict[Any, tuple[Any, list[int | None], Callable[..., list[Array]]]] = {}
+    known: dict[Any, _Split] = {}
 
     def call(*args: Tree) -> Tree:
         leaves, structure = jax.tree.flatten(args)
         if structure not in known:
-            known[structure] = _split(f, args)
-        result, through, compute = known[structure]
-        new = iter(compute(*args) if None in through else ())
-        return jax.tree.unflatten(result, [next(new) if i is None else leaves[i] for i in through])
+            known[structure] = _split(f, args, leaves)
+        split = known[structure]
+        new = iter(split.compute(*args) if None in split.through else ())
+        made = [next(new) if i is None else leaves[i] for i in split.through]
+        return jax.tree.unflatten(split.result, made)
 
     return call
 
 
-def _split(
-    f: Callable[..., Tree], args: tuple[Tree, ...]
-) -> tuple[Any, list[int | None], Callable[..., list[Array]]]:
-    """The result's structure, which argument each leaf of it is, and what computes the others."""
+class _Split(NamedTuple):
+    """What a function hands through, and what it computes."""
+
+    result: Any  # its structure
+    through: list[int | None]  # which leaf of the arguments each leaf of the result is
+    compute: Callable[..., list[Array]]  # the others
+
+
+def _split(f: Callable[..., Tree], args: tuple[Tree, ...], leaves: list[Any]) -> _Split:
     traced, like = jax.make_jaxpr(f, return_shape=True)(*args)
-    given = {id(variable): i for i, variable in enumerate(traced.jaxpr.invars)}
+    variables = zip(traced.jaxpr.invars, leaves, strict=True)
+    given = {id(v): i for i, (v, leaf) in enumerate(variables) if isinstance(leaf, jax.Array)}
     through = [given.get(id(variable)) for variable in traced.jaxpr.outvars]
 
-    def computed(*args: Tree) -> list[Array]:
+    def compute(*args: Tree) -> list[Array]:
         made = zip(jax.tree.leaves(f(*args)), through, strict=True)
         return [leaf for leaf, i in made if i is None]
 
-    return jax.tree.structure(like), through, jax.jit(computed)
+    named = getattr(f, "func", f)  # of a partial
+    compute.__name__ = getattr(named, "__name__", compute.__name__)  # in traces
+    return _Split(jax.tree.structure(like), through, jax.jit(compute))
 
 
 def to_device(tree: Tree) -> Tree:
@@ -120,6 +130,12 @@ def on_host(tree: Tree) -> Tree:
         return x if isinstance(x, Told) else np.asarray(x)
 
     return jax.tree.map(one, tree)
+
+
+def on_device(tree: Tree) -> Tree:
+    """The tree with arrays of JAX; itself if it has no others."""
+    there = all(isinstance(x, jax.Array) for x in jax.tree.leaves(tree))
+    return tree if there else jax.device_put(tree)
 
 
 def without_keys(tree: Tree) -> Tree:

@@ -29,7 +29,7 @@ from rondel.execution.meter import Meter, Metered
 from rondel.execution.ring import Ring
 from rondel.execution.room import refuse_too_much
 from rondel.execution.round import Report, count
-from rondel.execution.task import Task, keeps_state, with_keys, without_keys
+from rondel.execution.task import Task, keeps_state, lean, with_keys, without_keys
 from rondel.plan import Plan
 from rondel.types import Array, Tree
 
@@ -57,7 +57,7 @@ class Vector(Metered):
         init = learning.first(task)
         lanes = jax.jit(partial(experience.first_lanes, task))(self.lane)
         self.start = experience.starter(task)
-        self.acting = jax.jit(task.algorithm.acting)
+        self.acting = lean(task.algorithm.acting)
         self._apart: dict[int, dict[str, Tree]] = {
             i: {"learner": init(seed), "lanes": lanes, "memory": empty(), "env": (), "step": ()}
             for i, seed in enumerate(self.seeds)

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rondel.run import checkpoint
-from rondel.run.checkpoint import MEMORY, META, STATE, CheckpointError
+from rondel.run.checkpoint import CheckpointError
+from rondel.run.whereabouts import MEMORY, META, STATE
 from run.saved import save_small, small
 
 pytestmark = pytest.mark.fault

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from rondel import RondelError
-from rondel.run import checkpoint
+from rondel.run import checkpoint, whereabouts
 from rondel.run.record import Recorder, read
 from run.driven import SMALL
 
@@ -77,7 +77,7 @@ def test_a_disk_that_fills_up_while_a_run_saves(tmp_path, limit, words):
     done = rondel(*TRAIN, "--steps", 100_000, "--out", folder, limit=limit, after=1)
     assert_refused(done, words, "File too large", "Make space there")
     assert not partials(folder)
-    newest = checkpoint.find(folder)
+    newest = whereabouts.find(folder)
     checkpoint.verify(newest)
     for line in (folder / "metrics.jsonl").read_text().splitlines():
         json.loads(line)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import rondel
-from rondel.run import checkpoint, cli, offer
-from rondel.run.checkpoint import MEMORY, META, STATE
+from rondel.run import cli, offer, whereabouts
+from rondel.run.whereabouts import MEMORY, META, STATE
 from run.small import DQN, PPO
 
 pytestmark = pytest.mark.fault
@@ -21,7 +21,7 @@ def twice(path: Path, first: dict[str, Any], second: dict[str, Any]) -> Path:
     """A run that reached its end and was given another one -> its newest checkpoint."""
     rondel.train("ppo", "CartPole-v1", out=path, eval_episodes=0, **first, **PPO)
     rondel.resume(path, eval_episodes=0, **second)
-    return checkpoint.find(path)
+    return whereabouts.find(path)
 
 
 def damage(file: Path) -> None:
@@ -90,7 +90,7 @@ def test_what_only_plays_needs_no_memory(tmp_path: Path, capsys: Any) -> None:
     path = tmp_path / "run"
     rondel.train("dqn", "CartPole-v1", steps=300, out=path, eval_episodes=0, **DQN)
     wanted = rondel.evaluate(path, episodes=3).mean
-    damage(checkpoint.find(path) / MEMORY)
+    damage(whereabouts.find(path) / MEMORY)
     cli.main(["eval", str(path), "--episodes", "3", "--json"])
     assert json.loads(capsys.readouterr().out)["eval_return"] == wanted
     with pytest.raises(rondel.RondelError, match=f"{MEMORY} is damaged"):

@@ -13,7 +13,7 @@ import pytest
 
 import rondel
 from rondel import RondelError
-from rondel.run import checkpoint
+from rondel.run import whereabouts
 from run.small import DQN, PPO, SMALL
 
 
@@ -64,7 +64,7 @@ def test_resume_wants_a_larger_total(tmp_path: Path) -> None:
 def test_a_damaged_checkpoint_offers_the_one_before(tmp_path: Path) -> None:
     rondel.train("dqn", "CartPole-v1", steps=200, out=tmp_path, eval_episodes=0, **DQN)
     rondel.resume(tmp_path, steps=400, eval_episodes=0)
-    newest = checkpoint.find(tmp_path)
+    newest = whereabouts.find(tmp_path)
     state = newest / "state.safetensors"
     state.write_bytes(state.read_bytes()[:-10])
     with pytest.raises(RondelError, match="000001"):

@@ -21,7 +21,7 @@ from rondel.execution import vector
 from rondel.execution.keys import key_of
 from rondel.execution.loop import NotFinite
 from rondel.execution.seeds import Purpose
-from rondel.run import checkpoint, cli
+from rondel.run import checkpoint, cli, whereabouts
 from rondel.run.display import Lines
 from run.small import DQN, PPO, SMALL
 
@@ -36,7 +36,7 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def arrays(folder: Path) -> dict[str, np.ndarray]:
-    return checkpoint.read_arrays(checkpoint.find(folder), "")
+    return checkpoint.read_arrays(whereabouts.find(folder), "")
 
 
 def assert_same(one: Path, other: Path) -> None:
@@ -161,7 +161,7 @@ def test_ctrl_c_keeps_all_of_them(trained: Any, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
         train(out, callbacks=interrupt)
-    assert {checkpoint.read_meta(checkpoint.find(p))["round"] for p in out.iterdir()} == {4}
+    assert {checkpoint.read_meta(whereabouts.find(p))["round"] for p in out.iterdir()} == {4}
     rondel.resume(out)
     for seed in SEEDS:
         assert_same(out / f"seed-{seed}", trained[0] / f"seed-{seed}")
@@ -246,7 +246,7 @@ def test_a_seed_whose_loss_is_no_number_does_not_end_the_others(tmp_path: Path) 
             out=tmp_path,
             lanes=8,
         )
-    ends = [checkpoint.read_meta(checkpoint.find(tmp_path / f"seed-{s}"))["steps"] for s in (3, 5)]
+    ends = [checkpoint.read_meta(whereabouts.find(tmp_path / f"seed-{s}"))["steps"] for s in (3, 5)]
     assert min(ends) >= 600
     assert not (tmp_path / "seed-4" / "checkpoints").exists()
 

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 import rondel
 from fuzz import QUICK_AND_LONG, anything, holds, mutated, sentence
 from rondel import RondelError
-from rondel.run import checkpoint, saved
-from rondel.run.checkpoint import META, STATE, CheckpointError
+from rondel.run import checkpoint, saved, whereabouts
+from rondel.run.checkpoint import CheckpointError
+from rondel.run.whereabouts import META, STATE
 from run.saved import save_small, small
 from run.small import PPO
 
@@ -34,7 +35,7 @@ def real(tmp_path_factory):
     """A checkpoint of a real run, and what its meta says."""
     folder = tmp_path_factory.mktemp("real")
     rondel.train("ppo", "CartPole-v1", steps=100, out=folder, eval_episodes=0, **PPO)
-    path = checkpoint.find(folder)
+    path = whereabouts.find(folder)
     return path, checkpoint.read_meta(path)
 
 
@@ -230,4 +231,4 @@ def test_files_of_a_terabyte_are_refused_at_once(tmp_path):
 
 def test_a_place_that_can_not_be_looked_at_is_a_sentence(tmp_path):
     with pytest.raises(RondelError, match="can't be read: File name too long"):
-        checkpoint.find(tmp_path / ("x" * 300))
+        whereabouts.find(tmp_path / ("x" * 300))

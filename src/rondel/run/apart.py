@@ -29,7 +29,7 @@ from rondel.execution.loop import one_round
 from rondel.execution.ring import Ring
 from rondel.execution.task import Task, boundary
 from rondel.plan import ORDER, parse
-from rondel.run import checkpoint, machine
+from rondel.run import machine, whereabouts
 from rondel.run.files import put, refuse_to_replace
 from rondel.run.folder import PLACING, home_of, setup_from
 from rondel.run.kept import FILE, TRACE, read, write
@@ -79,7 +79,7 @@ def profile(
 def _home(path: Path) -> Path:
     """The folder of the run that is meant by `path`, which may be one of its checkpoints."""
     try:
-        checkpoint.refuse_file(path)
+        whereabouts.refuse_file(path)
         if not path.is_dir():
             raise RondelError(f"{path}: no such folder. A run's folder would do.")
         whole = path.absolute()
@@ -89,7 +89,7 @@ def _home(path: Path) -> Path:
         begun = (home / "config.json").is_file()
     except OSError as error:
         raise RondelError(f"{path} can't be read: {error.strerror}.") from error
-    checkpoint.refuse_several(path)
+    whereabouts.refuse_several(path)
     if not begun:
         raise RondelError(f"{path} holds no run. A run's folder would do.")
     raise RondelError(
@@ -129,7 +129,7 @@ def _measured(
 ) -> Profile:
     """The same with the stages of its programs measured apart."""
     machine.settle()
-    saved = read_checkpoint(checkpoint.find(folder))
+    saved = read_checkpoint(whereabouts.find(folder))
     placing = {"on": "inline", "plan": "all", "free": False, "lag": 0}
     setup = setup_from(saved, algorithm, env, config, network, placing)
     spent = stages_apart(setup.task)

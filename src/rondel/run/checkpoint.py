@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
 import zlib
 from collections import Counter
@@ -25,11 +24,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save_file
 
 from rondel.errors import RondelError
+from rondel.run.whereabouts import MEMORY, META, STATE, listed, listed_if_possible
 from rondel.types import Tree
 
 FORMAT = 1
 _META_BYTES = 1 << 24  # a meta.json beyond is none of ours
-STATE, MEMORY, META = "state.safetensors", "memory.safetensors", "meta.json"
 
 # what safetensors both writes and reads back as NumPy arrays
 _INTEGERS = "uint8 uint16 uint32 uint64 int8 int16 int32 int64"
@@ -54,7 +53,7 @@ def save(folder: Path, state: Tree, memory: Tree, meta: dict[str, Any], keep: in
     try:
         root.mkdir(parents=True, exist_ok=True)
         _sweep(root)
-        last = max((int(path.name) for path in _listed(root)), default=0)
+        last = max((int(path.name) for path in listed(root)), default=0)
         path = root / f"{last + 1:06d}"
         partial = root / f".{path.name}.partial"
         _write(partial, state, memory, meta)
@@ -65,7 +64,7 @@ def save(folder: Path, state: Tree, memory: Tree, meta: dict[str, Any], keep: in
         _prune(root, keep)
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        good = _listed_if_possible(root)
+        good = listed_if_possible(root)
         unharmed = f" The last good one, {good[-1]}, is unharmed." if good else ""
         raise RondelError(
             f"Saving a checkpoint in {root} failed: {reason}.{unharmed} Make space there or make "
@@ -117,85 +116,9 @@ def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
         return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
 
 
-def find(path: Path) -> Path:
-    """The newest checkpoint of a run, given its folder; one checkpoint is itself."""
-    path = Path(path)
-    try:
-        if (path / META).exists() or (path / STATE).exists():
-            return path
-        for root in (path / "checkpoints", path):
-            if listed := _listed(root):
-                return listed[-1]
-        there = path.is_dir()
-        refuse_file(path)
-    except OSError as error:
-        raise RondelError(f"{path} can't be read: {error.strerror}.") from error
-    refuse_several(path)
-    begin = f"start it again by the same `rondel train` with --out {shlex.quote(str(path))}"
-    if not there:
-        raise RondelError(
-            f"{path} holds no checkpoint: there is no such folder. Give the folder of a run, or "
-            f"one of the numbered folders under its checkpoints. If the run was killed early, "
-            f"{begin}."
-        )
-    raise RondelError(
-        f"{path} holds no checkpoint: nothing was saved in it, nor in {path / 'checkpoints'}, "
-        "where a run keeps them. Give the folder of a run that has saved one. If the run was "
-        f"killed before it had, {begin}: the folder may be used again."
-    )
-
-
-def numbered(path: str | Path, number: int) -> Path:
-    """One checkpoint of the run in a folder, by its number."""
-    there = {int(found.name): found for found in _listed_if_possible(Path(path) / "checkpoints")}
-    if number not in there:
-        refuse_several(Path(path))
-        known = ", ".join(map(str, there)) or "none"
-        raise RondelError(f"{path} has no checkpoint {number}; there are: {known}.")
-    return there[number]
-
-
-def refuse_several(path: Path) -> None:
-    """Say which to give, where a folder holds runs and is none."""
-    if seeds := sorted(p for p in path.glob("seed-*") if (p / "checkpoints").is_dir()):
-        raise RondelError(
-            f"{path} holds the runs of {len(seeds)} seeds: give one of them, such as {seeds[0]}."
-        )
-    below = (p for glob in ("*", "*/seed-*") for p in path.glob(glob))
-    if runs := sorted(p for p in below if (p / "checkpoints").is_dir()):
-        raise RondelError(
-            f"{path} holds a run: give {runs[0]}."
-            if len(runs) == 1
-            else f"{path} holds {len(runs)} runs: give one of them, such as {runs[0]}."
-        )
-
-
-def refuse_file(path: Path) -> None:
-    """Say which folder to give, where a file was given."""
-    if path.is_file():
-        above = (p for p in path.parents if (p / META).exists() or _listed(p / "checkpoints"))
-        home = next((f", such as {folder}," for folder in above), "")
-        raise RondelError(f"{path} is a file: the folder of a run{home} would work.")
-
-
 def verify(path: Path) -> None:
     """Read all of a checkpoint; if a byte differs, CheckpointError names the damaged file."""
     _checked(Path(path), (STATE, MEMORY))
-
-
-def _listed(root: Path) -> list[Path]:
-    """The checkpoints in a folder, oldest first."""
-    if not root.is_dir():
-        return []
-    found = [path for path in root.iterdir() if path.name.isdecimal() and path.is_dir()]
-    return sorted(found, key=lambda path: int(path.name))
-
-
-def _listed_if_possible(root: Path) -> list[Path]:
-    try:
-        return _listed(root)
-    except OSError:
-        return []
 
 
 def _named(tree: Tree) -> dict[str, Any]:
@@ -282,7 +205,7 @@ def _sweep(root: Path) -> None:
 
 
 def _prune(root: Path, keep: int) -> None:
-    older = _listed(root)[:-1]
+    older = listed(root)[:-1]
     kept = older[-(keep - 1) :] if keep > 1 else []
     for path in older:
         if path in kept:
@@ -311,7 +234,7 @@ def _checked(path: Path, files: tuple[str, ...]) -> tuple[dict[str, Any], dict[s
 def _older_good(path: Path) -> Path | None:
     """What could be used in place of a checkpoint that is damaged."""
     serial = int(path.name) if path.name.isdecimal() else 0
-    older = [other for other in _listed_if_possible(path.parent) if int(other.name) < serial]
+    older = [other for other in listed_if_possible(path.parent) if int(other.name) < serial]
     return next(filter(_sound, reversed(older)), None)
 
 

@@ -22,7 +22,6 @@ import rondel
 from rondel import algorithms, envs
 from rondel.errors import OwnCodeError, RondelError
 from rondel.run import diagnosis, display
-from rondel.run.checkpoint import numbered
 from rondel.run.fields import with_fields
 from rondel.run.flags import (
     Compare,
@@ -38,6 +37,7 @@ from rondel.run.flags import (
 )
 from rondel.run.setup import split, tuned_for
 from rondel.run.stopping import Terminated
+from rondel.run.whereabouts import numbered
 
 _READER_GONE = 141  # as of what ends by SIGPIPE
 _USAGE = """\

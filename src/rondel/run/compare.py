@@ -21,8 +21,8 @@ import numpy as np
 from rondel.envs import bare_id
 from rondel.errors import RondelError
 from rondel.run import record
-from rondel.run.checkpoint import refuse_file
 from rondel.run.interval import FEWEST_IQM, interval
+from rondel.run.whereabouts import refuse_file
 
 # seeds of each group that a winner needs: of fewer, all may by chance be of one kind where some
 # learn and some don't, and then no interval covers the middle of both kinds

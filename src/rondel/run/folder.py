@@ -17,11 +17,11 @@ from rondel.envs import WORLDS, bare_id
 from rondel.envs.arguments import split
 from rondel.errors import RondelError
 from rondel.plan import parse
-from rondel.run.checkpoint import META
 from rondel.run.files import put
 from rondel.run.networks import is_own
 from rondel.run.saved import Saved
 from rondel.run.setup import Options, Setup, prepare
+from rondel.run.whereabouts import META
 
 
 def claim(out: str | os.PathLike[str] | None, name: str, env_id: str, which: str) -> Path:

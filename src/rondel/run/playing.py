@@ -13,7 +13,7 @@ from rondel.envs import make
 from rondel.envs.guarded import DEADLINE, guarded
 from rondel.envs.lastwords import LEFT, never_with_success
 from rondel.errors import RondelError
-from rondel.run import checkpoint, demonstrations, folder, machine, saved
+from rondel.run import demonstrations, folder, machine, saved, whereabouts
 from rondel.run.evaluation import Evaluation, run_episodes
 from rondel.run.files import refuse_to_replace
 from rondel.run.policy import Policy
@@ -61,7 +61,7 @@ def opened(
         with never_with_success(LEFT):
             yield _policy(what), guarded(_world(what, env), deadline or _deadline_of(what))
         return
-    own = not folder.can_be_made(saved.read(checkpoint.find(Path(what))).env)
+    own = not folder.can_be_made(saved.read(whereabouts.find(Path(what))).env)
     bring = env if own else None  # a run of ours can be tried in any environment
     brought = {"algorithm": algorithm, "env": bring, "config": config, "network": network}
     with never_with_success(LEFT), load(what, memory=False, **brought) as run:

@@ -19,7 +19,7 @@ from rondel.execution.backend import Backend
 from rondel.execution.loop import Limits, rounds
 from rondel.execution.ring import Ring
 from rondel.execution.round import Report
-from rondel.run import checkpoint, remedies
+from rondel.run import checkpoint, remedies, whereabouts
 from rondel.run.evaluation import Evaluation, run_episodes
 from rondel.run.folder import describe
 from rondel.run.placing import backend_for
@@ -147,7 +147,7 @@ class Run:
     def advice(self) -> str:
         """What to say and to try when a loss is no number."""
         try:
-            good = checkpoint.find(self.path) if self.path else None
+            good = whereabouts.find(self.path) if self.path else None
         except RondelError:
             good = None
         saved = (

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from rondel.execution import learning
-from rondel.run import checkpoint
+from rondel.run import checkpoint, whereabouts
 from rondel.run.checkpoint import CheckpointError
 from rondel.run.fields import fits
 from rondel.run.setup import Setup
@@ -77,7 +77,7 @@ def check_lanes(path: Path, saved: Saved) -> None:
 def check_learner(path: Path, setup: Setup) -> None:
     """Refuse networks that are bigger than all of the arrays."""
     asked = bytes_of(jax.eval_shape(partial(learning.init, setup.task), np.uint32(0)))
-    held = (path / checkpoint.STATE).stat().st_size
+    held = (path / whereabouts.STATE).stat().st_size
     if asked > held:
         raise CheckpointError(
             f"{path} tells of a learner of {asked:,} bytes, and its arrays are {held:,}."

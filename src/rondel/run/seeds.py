@@ -9,7 +9,7 @@ from typing import Any
 from rondel.errors import RondelError
 from rondel.execution.episodes import Recent
 from rondel.execution.loop import Limits, is_over
-from rondel.run import checkpoint, folder, machine, saved
+from rondel.run import checkpoint, folder, machine, saved, whereabouts
 from rondel.run.limits import limits_again
 from rondel.run.setup import Setup
 from rondel.run.several import Job
@@ -52,9 +52,9 @@ def jobs_again(
     """The runs of several seeds, each from its newest checkpoint; from its start if it has none."""
     machine.settle()
     steps, until_return, eval_episodes = wanted
-    found = {seed: checkpoint.find(mine) for seed, mine in seeds.items() if _is_begun(mine)}
+    found = {seed: whereabouts.find(mine) for seed, mine in seeds.items() if _is_begun(mine)}
     if not found:
-        checkpoint.find(next(iter(seeds.values())))  # says what would work
+        whereabouts.find(next(iter(seeds.values())))  # says what would work
     read = {seed: saved.read(where) for seed, where in found.items()}
     like = next(iter(read.values()))
     limits = limits_again(like, steps, until_return)

@@ -10,7 +10,7 @@ from typing import Any, overload
 
 from rondel.errors import RondelError, at_least
 from rondel.execution.loop import Limits, met
-from rondel.run import checkpoint, folder, machine, outputs, saved
+from rondel.run import folder, machine, outputs, saved, whereabouts
 from rondel.run.display import Display, Silent
 from rondel.run.driving import Callback, drive, fitting
 from rondel.run.limits import limits as checked
@@ -158,7 +158,7 @@ def resume(
             wanted = (steps, until_return, eval_episodes)
             jobs = jobs_again(Path(path), seeds, wanted, brought, placing)
             return drive_all(jobs, Path(path), _listed(callbacks), display, began, log)
-        found = checkpoint.find(Path(path))
+        found = whereabouts.find(Path(path))
         before = saved.read(found)
         limits = limits_again(before, steps, until_return)
         placing = {"on": before.options.get("on")} | placing
@@ -205,7 +205,7 @@ def load(
     not be there.
     """
     placing = {"on": "inline", "resources": None, "address": None} | placing
-    found = checkpoint.find(Path(path))
+    found = whereabouts.find(Path(path))
     before = saved.read(found)
     machine.settle()
     limits = limits_again(before)

@@ -26,7 +26,7 @@ from rondel.errors import RondelError, at_least
 from rondel.execution.keys import key_of
 from rondel.execution.seeds import Purpose
 from rondel.execution.task import to_device
-from rondel.run import checkpoint, folder, video
+from rondel.run import folder, video, whereabouts
 from rondel.run.evaluation import greedy
 from rondel.run.lane import Lane, lane_of
 from rondel.run.playing import opened
@@ -192,7 +192,7 @@ def _home(what: Run | Policy | str | os.PathLike[str]) -> Path:
         return Path()
     if isinstance(what, Run):
         return what.path or Path()
-    return folder.home_of(checkpoint.find(Path(what)))
+    return folder.home_of(whereabouts.find(Path(what)))
 
 
 def _free(home: Path) -> Path:

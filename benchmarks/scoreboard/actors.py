@@ -78,7 +78,7 @@ def measure(pace: Pace, env: str, actors: int, quiet: Quiet) -> Figure:
     ours = [("../distribution/run", "--figure", pace.algorithm, on) for on in ("processes", "ray")]
     runs = [functools.partial(script, *words, *sizes) for words in ours]
     runs.append(functools.partial(theirs, pace.peer, *sizes))
-    speeds, busy = zip(*map(quiet.measure, runs), strict=True)
+    speeds, busy, _ = zip(*map(quiet.measure, runs), strict=True)
     return Figure(pace.title, env, actors, *speeds, round(max(busy), 2))
 
 

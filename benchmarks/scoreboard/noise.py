@@ -2,12 +2,18 @@
 
 Absolute times are no facts on a shared machine, but the same work taking longer than it did a
 minute ago says that someone else had the cores. Such a figure is measured again.
+
+How far apart its cores are is measured, too: a virtual machine's may share a cache at one hour and
+none at another, and programs that share their work between threads are quicker or slower by it.
 """
 
 from __future__ import annotations
 
+import mmap
+import os
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,23 +36,57 @@ def calibrate() -> float:
     return best
 
 
+def apart(times: int = 100_000) -> float | None:
+    """Nanoseconds until one core sees what another has written; None if there is only one.
+
+    Two processes, each on a core of its own, count in turn in shared memory. Python alone takes
+    some 50 of what is measured.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        return None
+    counter = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("i")
+    child = os.fork()
+    began = time.perf_counter()
+    os.sched_setaffinity(0, {cores[0 if child else 1]})
+    try:
+        for nth in range(0 if child else 1, 2 * times, 2):
+            while counter[0] != nth:
+                pass
+            counter[0] = nth + 1
+    finally:
+        if child == 0:
+            os._exit(0)
+        os.sched_setaffinity(0, cores)
+    os.waitpid(child, 0)
+    return (time.perf_counter() - began) / (2 * times) * 1e9
+
+
+class Turn(NamedTuple):
+    """One figure, and how the machine was around it."""
+
+    figure: float
+    busy: float  # times slower than at its best
+    apart: float | None = None  # its cores, in nanoseconds
+
+
 class Quiet:
     """Measures, and again where the machine was busier than it has been at its best."""
 
     def __init__(self) -> None:
         self.best = min(calibrate() for _ in range(3))
 
-    def measure(self, run: Callable[[], float]) -> tuple[float, float]:
-        """(figure, how many times slower than at its best the machine was around it)."""
+    def measure(self, run: Callable[[], float]) -> Turn:
+        """A figure, the quieter one if it was measured twice."""
         tries = [self._once(run)]
-        while tries[-1][1] > TOLERATED and len(tries) < TRIES:
-            print(f"  the machine was {tries[-1][1]:.2f} x slower than at its best: again")
+        while tries[-1].busy > TOLERATED and len(tries) < TRIES:
+            print(f"  the machine was {tries[-1].busy:.2f} x slower than at its best: again")
             tries.append(self._once(run))
-        return min(tries, key=lambda pair: pair[1])
+        return min(tries, key=lambda turn: turn.busy)
 
-    def _once(self, run: Callable[[], float]) -> tuple[float, float]:
+    def _once(self, run: Callable[[], float]) -> Turn:
         before = calibrate()
         figure = run()
         after = calibrate()
         self.best = min(self.best, before, after)
-        return figure, max(before, after) / self.best
+        return Turn(figure, max(before, after) / self.best, apart())

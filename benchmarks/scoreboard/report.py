@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import venvs
+from noise import Turn
 from rows import ROWS, Row
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -27,8 +28,10 @@ HEAD = """# Scoreboard
 `python benchmarks/scoreboard/run.py ROW` one. Ours and theirs alternate, each in a process of its
 own; figures are medians, with the least and the greatest in brackets. The ratio comes first, since
 no absolute time is a fact on a shared machine: above 1 Rondel is ahead, below 1 the peer is. "Busy"
-is how many times slower a fixed piece of work was around the figures than at its best. In rows
-marked * each side uses its own settings; the others are the same work.
+is how many times slower a fixed piece of work was around the figures than at its best. "Apart" is
+how many nanoseconds it took until one core saw what another wrote, where it was measured: on a
+virtual machine it changes from hour to hour, and with it what several threads are good for. In
+rows marked * each side uses its own settings; the others are the same work.
 
 ![ratios as bars](scoreboard.png)
 
@@ -45,13 +48,14 @@ def _path(row: Row) -> Path:
     return RESULTS / f"{row.name.replace(',', '').replace(' ', '-').lower()}.json"
 
 
-def keep(row: Row, figures: dict[str, list[tuple[float, float]]]) -> None:
+def keep(row: Row, turns: dict[str, list[Turn]]) -> None:
     """Writes a row's figures down."""
     record = {
         "row": row.name,
         "unit": row.unit,
-        "figures": {who: [figure for figure, _ in turns] for who, turns in figures.items()},
-        "busy": {who: [round(busy, 2) for _, busy in turns] for who, turns in figures.items()},
+        "figures": {who: [turn.figure for turn in each] for who, each in turns.items()},
+        "busy": {who: [round(turn.busy, 2) for turn in each] for who, each in turns.items()},
+        "apart": [round(turn.apart) for each in turns.values() for turn in each if turn.apart],
         "machine": machine(),
         "versions": {
             "rondel": version("rondel"), "jax": version("jax"), "python": sys.version.split()[0],
@@ -97,17 +101,16 @@ def line(row: Row) -> str:
     record = load(row)
     star = "" if row.same_work else " *"
     if record is None:
-        return f"| {row.name}{star} | {row.what} | not measured | | | | |"
+        return f"| {row.name}{star} | {row.what} | not measured | | | | | |"
     by_peer = ratios(row, record)
     goal = "" if row.goal is None else f"{row.goal:g} x {_named(row.peers[0])}"
     ratio = "<br>".join(f"{times:.2f} x {_named(peer)}" for peer, times in by_peer.items())
     theirs = "<br>".join(f"{_named(p)} {_figure(record['figures'][p])}" for p in by_peer)
     busy = max(max(turns) for turns in record["busy"].values())
     ours = _figure(record["figures"]["rondel"])
-    return (
-        f"| {row.name}{star} | {row.what}, {row.unit} | {ratio} | {goal} | {ours} | {theirs}"
-        f" | {busy:.2f} |"
-    )
+    apart = _figure(record["apart"]) if record.get("apart") else ""
+    cells = f"{row.name}{star}", f"{row.what}, {row.unit}", ratio, goal, ours, theirs
+    return f"| {' | '.join(cells)} | {busy:.2f} | {apart} |"
 
 
 def short() -> str:
@@ -130,7 +133,7 @@ def with_short(text: str) -> str:
 
 def write() -> None:
     """The tables and the chart of all rows that were ever measured."""
-    titles = "row", "workload", "ratio", "goal", "Rondel", "peers", "busy"
+    titles = "row", "workload", "ratio", "goal", "Rondel", "peers", "busy", "apart"
     head = ["| " + " | ".join(titles) + " |", "|---" * len(titles) + "|"]
     (RESULTS / "scoreboard.md").write_text(HEAD + "\n".join([*head, *map(line, ROWS), ""]))
     README.write_text(with_short(README.read_text()))

@@ -17,7 +17,7 @@ import subprocess
 
 import report
 import venvs
-from noise import Quiet
+from noise import Quiet, Turn
 from rows import HERE, ROWS, Row
 
 
@@ -32,18 +32,19 @@ def theirs(peer: str, *more: str) -> float:
 
 
 def measure(row: Row, repeats: int, quiet: Quiet) -> None:
-    """Keep (figure, busyness) of each turn, by who ran: ours and theirs alternate."""
-    figures: dict[str, list[tuple[float, float]]] = {}
+    """Keep the figure of each turn, by who ran: ours and theirs alternate."""
+    turns: dict[str, list[Turn]] = {}
     for peer in row.peers:
         venvs.python(report.venv_of(peer))  # nothing is installed between turns
     for turn in range(repeats):
         for who in ("rondel", *row.peers):
             run = row.ours if who == "rondel" else lambda who=who: theirs(who)
-            figure, busy = quiet.measure(run)
-            figures.setdefault(who, []).append((figure, busy))
-            if len(figures) > len(row.peers):
-                report.keep(row, figures)  # at once, so that an interrupt loses one turn at most
-            print(f"  {row.name}, turn {turn + 1}: {who} {figure:,.4g} {row.unit}", flush=True)
+            taken = quiet.measure(run)
+            turns.setdefault(who, []).append(taken)
+            if len(turns) > len(row.peers):
+                report.keep(row, turns)  # at once, so that an interrupt loses one turn at most
+            figure = f"{taken.figure:,.4g} {row.unit}"
+            print(f"  {row.name}, turn {turn + 1}: {who} {figure}", flush=True)
 
 
 def main() -> None:

@@ -40,7 +40,7 @@ def apart(times: int = 100_000) -> float | None:
     """Nanoseconds until one core sees what another has written; None if there is only one.
 
     Two processes, each on a core of its own, count in turn in shared memory. Python alone takes
-    some 50 of what is measured.
+    some 40 of what is measured where cores share a cache.
     """
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:

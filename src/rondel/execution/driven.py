@@ -131,8 +131,7 @@ class Story:
     def _is_like_the_first(self, lanes: slice, step: Step, said: Sequence[Any]) -> bool:
         """Does a step look as the reset did? Else it would be bent to look so."""
         structure: Any = jax.tree.structure(step)
-        alike = self._flat or structure == jax.tree.structure(self.steps)
-        return alike and all(
+        return bool(structure == jax.tree.structure(self.steps)) and all(
             kept[0, lanes].shape == new.shape and np.can_cast(new.dtype, kept.dtype, "same_kind")
             for kept, new in zip(self._leaves, said, strict=True)
         )

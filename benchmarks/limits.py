@@ -11,7 +11,7 @@ given numbers with Adam, by the quickest product and optimiser that we have (`op
 `ops.packed`), and a step has a call of a compiled network that does nothing but choose the greatest
 output. There is no advantage, no replay, no noise and no bookkeeping in it.
 
-Ours and the peer's are those of benchmarks/results. Some 3 minutes; nobody else should be on the
+Ours and the peer's are those of benchmarks/results. Some 1 minute; nobody else should be on the
 machine.
 """
 

@@ -46,13 +46,16 @@ def apart(times: int = 100_000) -> float | None:
     if len(cores) < 2:
         return None
     counter = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("i")
-    child = os.fork()
+    parent, child = os.getpid(), os.fork()
     began = time.perf_counter()
     os.sched_setaffinity(0, {cores[0 if child else 1]})
     try:
         for nth in range(0 if child else 1, 2 * times, 2):
+            tries = 0
             while counter[0] != nth:
-                pass
+                tries += 1
+                if tries % 10_000 == 0 and child == 0 and os.getppid() != parent:
+                    os._exit(1)  # nobody is left to count with
             counter[0] = nth + 1
     finally:
         if child == 0:

@@ -6,11 +6,13 @@ one row can be measured again without the others.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
 import statistics
 import sys
+import time
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -28,10 +30,12 @@ HEAD = """# Scoreboard
 `python benchmarks/scoreboard/run.py ROW` one. Ours and theirs alternate, each in a process of its
 own; figures are medians, with the least and the greatest in brackets. The ratio comes first, since
 no absolute time is a fact on a shared machine: above 1 Rondel is ahead, below 1 the peer is. "Busy"
-is how many times slower a fixed piece of work was around the figures than at its best. "Apart" is
-how many nanoseconds it took until one core saw what another wrote, where it was measured: on a
-virtual machine it changes from hour to hour, and with it what several threads are good for. In
-rows marked * each side uses its own settings; the others are the same work.
+is how many times slower a fixed piece of work was around the figures, at worst, than at its best.
+"Apart" is how many nanoseconds it took until one core saw what another wrote, where it was
+measured: on a virtual machine it changes from minute to minute, and with it what several threads
+are good for (docs/performance.md). In rows marked * each side uses its own settings; the others are
+the same work, over environments of the same rules: ours are EnvPool's for Pong and HalfCheetah-v5,
+the peers' ale-py's and, for Sample Factory, HalfCheetah-v4.
 
 ![ratios as bars](scoreboard.png)
 
@@ -57,17 +61,30 @@ def keep(row: Row, turns: dict[str, list[Turn]]) -> None:
         "busy": {who: [round(turn.busy, 2) for turn in each] for who, each in turns.items()},
         "apart": [round(turn.apart) for each in turns.values() for turn in each if turn.apart],
         "machine": machine(),
+        "date": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
         "versions": {
             "rondel": version("rondel"), "jax": version("jax"), "python": sys.version.split()[0],
             **{name: venvs.versions(name) for name in sorted({venv_of(p) for p in row.peers})},
         },
     }  # fmt: skip
     RESULTS.mkdir(exist_ok=True)
-    _path(row).write_text(json.dumps(record, indent=1) + "\n")
+    _put(_path(row), json.dumps(record, indent=1) + "\n")
+
+
+def _put(path: Path, text: str) -> None:
+    """Write a file whole, or leave it as it was."""
+    new = path.with_name(f".{path.name}.new")
+    new.write_text(text)
+    new.replace(path)
 
 
 def machine() -> str:
-    return f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}"
+    cores = f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}"
+    with contextlib.suppress(OSError):
+        said = Path("/proc/cpuinfo").read_text().splitlines()
+        models = [line.partition(":")[2].strip() for line in said if line.startswith("model name")]
+        return f"{models[0]}, {cores}" if models else cores
+    return cores
 
 
 def load(row: Row) -> dict[str, Any] | None:
@@ -135,8 +152,8 @@ def write() -> None:
     """The tables and the chart of all rows that were ever measured."""
     titles = "row", "workload", "ratio", "goal", "Rondel", "peers", "busy", "apart"
     head = ["| " + " | ".join(titles) + " |", "|---" * len(titles) + "|"]
-    (RESULTS / "scoreboard.md").write_text(HEAD + "\n".join([*head, *map(line, ROWS), ""]))
-    README.write_text(with_short(README.read_text()))
+    _put(RESULTS / "scoreboard.md", HEAD + "\n".join([*head, *map(line, ROWS), ""]))
+    _put(README, with_short(README.read_text()))
     chart(RESULTS / "scoreboard.png")
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import subprocess
+import sys
 
 import report
 import venvs
@@ -41,10 +42,9 @@ def measure(row: Row, repeats: int, quiet: Quiet) -> None:
             run = row.ours if who == "rondel" else lambda who=who: theirs(who)
             taken = quiet.measure(run)
             turns.setdefault(who, []).append(taken)
-            if len(turns) > len(row.peers):
-                report.keep(row, turns)  # at once, so that an interrupt loses one turn at most
             figure = f"{taken.figure:,.4g} {row.unit}"
             print(f"  {row.name}, turn {turn + 1}: {who} {figure}", flush=True)
+    report.keep(row, turns)  # not before all turns are there: an interrupt leaves what was
 
 
 def main() -> None:
@@ -56,11 +56,15 @@ def main() -> None:
         "--report", action="store_true", help="only write the table and chart again"
     )
     args = parser.parse_args()
-    names = [row.name for row in ROWS]
-    unknown = [name for name in args.rows if name not in names]
+    names = {row.name.lower(): row.name for row in ROWS}
+    unknown = [name for name in args.rows if name.lower() not in names]
     if unknown:
-        parser.error(f"there is no row {unknown[0]!r}: the rows are {'; '.join(names)}")
-    wanted = args.rows or [row.name for row in ROWS if args.full or row.quick]
+        there = ", ".join(f'"{name}"' for name in names.values())
+        parser.error(f"there is no row {unknown[0]!r}: the rows are {there}")
+    if args.repeats < 1:
+        parser.error("--repeats must be 1 or more")
+    asked = [names[name.lower()] for name in args.rows]
+    wanted = asked or [row.name for row in ROWS if args.full or row.quick]
     if not args.report:
         quiet = Quiet()
         for row in (row for row in ROWS if row.name in wanted):
@@ -71,4 +75,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        print("Stopped; rows that were measured whole are kept: --report shows them.")
+        sys.exit(130)

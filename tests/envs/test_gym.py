@@ -336,3 +336,34 @@ def test_an_environment_that_ends_the_program_is_named(request):
     host.step(np.zeros(2, np.int32))
     with pytest.raises(EnvError, match=r"raised SystemExit in step: 5 \(lane 0, .* action 0"):
         host.step(np.zeros(2, np.int32))
+
+
+class Shrinks(gymnasium.Env):
+    """From its third step on it sees something of another shape."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (3,))
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, later):
+        self.later, self.steps = later, 0
+
+    def reset(self, seed=None, options=None):
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        obs = np.ones(3, np.float32) if self.steps < 3 else self.later
+        return obs, 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("later", [7.0, np.ones(1), np.ones(2), np.ones((1, 3)), [1.0]])
+def test_an_observation_of_another_shape_is_never_spread_over_its_row(later):
+    lanes = make(partial(Shrinks, later)).make(2)
+    lanes.reset([1, 2])
+    for _ in range(2):
+        lanes.step(np.zeros(2, np.int32))
+    told = (
+        r"own:Shrinks returned an observation of shape .*; its space says \(3,\), in step \(lane 0"
+    )
+    with pytest.raises(EnvError, match=told):
+        lanes.step(np.zeros(2, np.int32))

@@ -13,7 +13,7 @@ import gymnasium
 import numpy as np
 
 from rondel.envs.errors import EnvError
-from rondel.envs.gym.spaces import masked_writer, translator, writer
+from rondel.envs.gym.spaces import Misshapen, masked_writer, translator, writer
 from rondel.errors import RondelError
 from rondel.spaces import Discrete, zeros
 from rondel.types import EnvSpec, Step
@@ -117,9 +117,12 @@ class Lanes:
     def _explain(self, error: BaseException, lane: int, action: Any) -> EnvError:
         call = "reset" if action is None else "step"
         told = "" if action is None else f"last action {action!r}, "
+        did = f"raised {type(error).__name__} in {call}: {error}"
+        if isinstance(error, Misshapen):
+            did = f"returned {error}, in {call}"
+        where = f"lane {self._first_lane + lane}, seed {self._seeds[lane]}"
         return EnvError(
-            f"{self._spec.id} raised {type(error).__name__} in {call}: {error} "
-            f"(lane {self._first_lane + lane}, seed {self._seeds[lane]}, {told}"
+            f"{self._spec.id} {did} ({where}, {told}"
             f"after {self._lengths[lane]} steps of its episode)"
         )
 

@@ -72,6 +72,10 @@ def with_mask(observation: Space, action: Space, env: str) -> Space:
     return {"observation": observation, MASK: MultiBinary((choices,))}
 
 
+class Misshapen(ValueError):
+    """An observation of another shape than its space's: NumPy would fill its row with it."""
+
+
 def writer(space: Any) -> Writer:
     """`write(out, lane, obs)` puts an observation into row `lane` of a tree of arrays [b, ...].
 
@@ -87,12 +91,23 @@ def writer(space: Any) -> Writer:
             parts = [(name, writer(part)) for name, part in space.items()]
         case gym_spaces.Tuple():
             parts = [(place, writer(part)) for place, part in enumerate(space)]
+        case gym_spaces.Box(shape=shape) | gym_spaces.MultiBinary(shape=shape):
+            return _array_writer(shape)
         case _:
             return setitem
 
     def write(out: Any, lane: Any, obs: Any) -> None:
         for name, write_part in parts:
             write_part(out[name], lane, obs[name])
+
+    return write
+
+
+def _array_writer(shape: tuple[int, ...]) -> Writer:
+    def write(out: Any, lane: Any, obs: Any) -> None:
+        if getattr(obs, "shape", ()) != shape and np.shape(obs) != out[lane].shape:
+            raise Misshapen(f"an observation of shape {np.shape(obs)}; its space says {shape}")
+        out[lane] = obs
 
     return write
 

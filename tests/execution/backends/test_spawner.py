@@ -15,7 +15,7 @@ import pytest
 
 from rondel.errors import RondelError
 from rondel.execution.backends.channel import Channel, Gone, pair
-from rondel.execution.backends.spawner import Spawner
+from rondel.execution.backends.spawner import Spawner, is_stopped
 
 pytestmark = pytest.mark.fault
 
@@ -265,6 +265,7 @@ def test_a_dead_server_is_noticed_and_its_children_end(fresh):
     channel.send("the child lives on")
     assert channel.receive(10) == "the child lives on"
     os.kill(child.pid, signal.SIGSTOP)
+    assert _eventually(lambda: is_stopped(child.pid))  # else it may still hear that it is over
     woken = threading.Event()
 
     def wake():

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rondel.run import machine
+from rondel.run.setup import jax_process
 
-SETTINGS = machine.settle()  # before JAX is used
+SETTINGS = jax_process.configure_jax()  # before JAX is used
 
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
@@ -26,8 +26,9 @@ import numpy as np  # noqa: E402
 import optax  # noqa: E402
 from jax import lax  # noqa: E402
 
-from rondel import nets  # noqa: E402
-from rondel.ops import mean_grad, random  # noqa: E402
+from rondel.nets.images import impala, nature  # noqa: E402
+from rondel.ops import random  # noqa: E402
+from rondel.ops.chunks import mean_grad  # noqa: E402
 from rondel.spaces import Box  # noqa: E402
 
 SHAPE = (4, 84, 84)
@@ -105,8 +106,8 @@ def images(*batch: int) -> Any:
 
 def table() -> list[Row]:
     made = []
-    networks = {"Nature CNN": (nets.nature, plain_nature, 256, 32)}
-    networks["IMPALA ResNet"] = (nets.impala, plain_impala, 64, 8)
+    networks = {"Nature CNN": (nature, plain_nature, 256, 32)}
+    networks["IMPALA ResNet"] = (impala, plain_impala, 64, 8)
     for name, (make, plain, batch, chunk) in networks.items():
         network = make(SPACE)
         params = jax.jit(network.init)(random.key(0))

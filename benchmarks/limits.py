@@ -36,12 +36,13 @@ import numpy as np
 import optax
 from jax import lax
 
-from rondel import ops
-from rondel.envs import make
-from rondel.run import machine
+from rondel.envs.registry import make
+from rondel.ops.optimisers import packed
+from rondel.ops.products import matrix_product
+from rondel.run.setup import jax_process
 from rondel.spaces import zeros
 
-machine.settle(float("inf"))
+jax_process.configure_jax(float("inf"))
 RESULTS = Path(__file__).parent / "results"
 TIMES = 100  # that a product is made in one call
 Shape = tuple[int, int, int]  # rows, what is summed over, columns
@@ -182,7 +183,7 @@ def weights_of(bare: Bare, seed: int) -> list[list[tuple[jax.Array, jax.Array]]]
 def networks(bare: Bare, params: Any) -> list[Network]:
     def says(layers: Any, y: jax.Array) -> jax.Array:
         for nth, (w, b) in enumerate(layers):
-            y = ops.product(bare.activation(y) if nth else y, w) + b
+            y = matrix_product(bare.activation(y) if nth else y, w) + b
         return y
 
     return [partial(says, layers) for layers in params]
@@ -192,7 +193,7 @@ def fitting(bare: Bare) -> float:
     """Seconds of one update in a bare loop."""
     params, target = weights_of(bare, 0), weights_of(bare, 1)
     x = jnp.asarray(np.random.default_rng(1).normal(size=(bare.batch, bare.networks[0][0])))
-    optimiser = ops.packed(optax.adam(1e-3))
+    optimiser = packed(optax.adam(1e-3))
 
     def loss(params: Any, target: Any) -> jax.Array:
         return bare.loss(networks(bare, params), networks(bare, target), x)

@@ -16,16 +16,16 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from rondel import ops
-from rondel.run import machine
+from rondel.ops.optimisers import packed
+from rondel.run.setup import jax_process
 
-machine.settle(0)
+jax_process.configure_jax(0)
 NATURE = [(8, 8, 4, 32), (4, 4, 32, 64), (3, 3, 64, 64), (3136, 512), (512, 7)]
 NETWORKS = {
     **{f"perceptron {w}x{w}": list(pairwise((4, w, w, 2))) for w in (64, 128, 256, 512)},
     "Nature CNN": NATURE,
 }
-WAYS = {"each by itself": lambda o: o, "optax.flatten": optax.flatten, "ops.packed": ops.packed}
+WAYS = {"each by itself": lambda o: o, "optax.flatten": optax.flatten, "ops.packed": packed}
 
 
 def microseconds(way: Any, shapes: list[tuple[int, ...]]) -> float:

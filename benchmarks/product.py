@@ -16,10 +16,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from rondel import ops
-from rondel.run import machine
+from rondel.ops.products import matrix_product
+from rondel.run.setup import jax_process
 
-machine.settle(0)
+jax_process.configure_jax(0)
 LAYERS = [(2048, 4, 64), (2048, 64, 64), (2048, 64, 2), (64, 256, 256), (64, 256, 2), (256, 256, 1)]
 TIMES = 100
 
@@ -59,7 +59,7 @@ def main() -> None:
         figures = [
             microseconds(jnp.matmul, x, w),
             microseconds(weight_gradient(jnp.matmul), x, grad),
-            microseconds(weight_gradient(ops.product), x, grad),
+            microseconds(weight_gradient(matrix_product), x, grad),
         ]
         told = " | ".join(f"{figure:.0f} us" for figure in figures)
         print(f"| {rows} | {inputs} to {outputs} | {told} |", flush=True)

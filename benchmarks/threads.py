@@ -5,7 +5,7 @@
 
 Every figure is of a process and a cache of programs of its own: the best of the turns that fit into
 four seconds, by turns with its counterpart. `size` is what Rondel goes by: rows of a draw times the
-numbers of the learner, in millions (`rondel.run.machine.settle`).
+numbers of the learner, in millions (`rondel.run.setup.prepare.jax_process.configure_jax`).
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ def measure(name: str) -> None:
     import jax
 
     import rondel
-    from rondel.execution.fragment import Fragment
-    from rondel.run import machine
+    from rondel.execution.workers.stage_worker import StageWorker
+    from rondel.run.setup import jax_process
 
     sizes = []
-    settle = machine.settle
-    machine.settle = lambda work=None: sizes.append(work) or settle(work)
+    settle = jax_process.configure_jax
+    jax_process.configure_jax = lambda work=None: sizes.append(work) or settle(work)
     algorithm, env, fields = CASES[name]
     with rondel.start(algorithm, env, steps=2**40, tuned=False, **fields) as run:
         for report in run.rounds(at_a_time=1):
             if report.metrics:
                 break
         fragment = run.ring.policy[0].fragment
-        assert isinstance(fragment, Fragment)
+        assert isinstance(fragment, StageWorker)
         best, end = float("inf"), time.monotonic() + 4
         while time.monotonic() < end:
             began = time.perf_counter()

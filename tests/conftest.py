@@ -24,7 +24,7 @@ os.environ.setdefault("RAY_worker_niceness", "0")  # else its actors come last
 
 import jax  # noqa: E402
 
-from rondel.run import machine  # noqa: E402
+from rondel.run.setup import jax_process  # noqa: E402
 
 # A shell that puts a job in the background makes it deaf to Ctrl-C, and so are the programs that it
 # starts: tests send that signal to some of theirs.
@@ -32,7 +32,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     with suppress(ValueError):  # only the main thread may
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
-machine.settle()
+jax_process.configure_jax()
 jax.config.update("jax_num_cpu_devices", 1)  # else the first test with copies would settle it
 
 

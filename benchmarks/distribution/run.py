@@ -22,9 +22,9 @@ from typing import Any
 from sleepy import Sleepy
 
 import rondel
-from rondel.plan import parse
-from rondel.run.placing import backend_for
-from rondel.run.setup import prepare
+from rondel.plan.parser import parse
+from rondel.run.session.create_backend import create_backend
+from rondel.run.setup.prepare import prepare
 
 HERE = Path(__file__).parent
 SMALL = {"hidden": (16, 16), "epochs": 1, "minibatches": 1, "tuned": False}
@@ -106,7 +106,7 @@ def wire(_: float) -> list[str]:
     for on in ("inline", "threads", "processes", "ray"):
         fields = {"plan": "actor | learner", "on": on, "hidden": (8,)}
         setup = prepare("dqn", "CartPole-v1", fields=fields)
-        backend = backend_for(setup)
+        backend = create_backend(setup)
         try:
             learner = backend.launch(setup.task, parse("actor | learner"))[1][0]
             trips = [round_trip(backend, learner) for _ in range(1000)]

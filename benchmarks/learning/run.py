@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import rondel
-from rondel.envs import key_door
+from rondel.envs.jax import key_door
 
 HERE = Path(__file__).parent
 

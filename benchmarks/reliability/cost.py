@@ -19,7 +19,7 @@ import numpy as np
 from cases import Case
 from census import Census, cpu_seconds
 
-from rondel.run.interval import interval
+from rondel.run.analysis.interval import interval
 
 HEAD = [
     "| run | on | runs | pairs of turns | seconds of a turn | time of a step | 95 % interval "

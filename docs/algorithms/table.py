@@ -5,7 +5,7 @@ python docs/algorithms/table.py    writes it into docs/algorithms/index.md
 
 from pathlib import Path
 
-from rondel import algorithms
+from rondel.algorithms import catalogue
 
 PAGE = Path(__file__).parent / "index.md"
 BEGIN, END = "<!-- table -->\n", "<!-- end of table -->"
@@ -14,9 +14,9 @@ BEGIN, END = "<!-- table -->\n", "<!-- end of table -->"
 def table() -> str:
     """A line for each, by family."""
     lines = ["| name | family | actions | remembers | lag | home | paper |", "|---|" + "---|" * 6]
-    families = dict.fromkeys(algorithms.find(name).FAMILY for name in algorithms.TABLE)
+    families = dict.fromkeys(catalogue.find(name).FAMILY for name in catalogue.TABLE)
     for family in families:
-        lines += [_line(name) for name in algorithms.TABLE if _family(name) == family]
+        lines += [_line(name) for name in catalogue.TABLE if _family(name) == family]
     return "\n".join(lines) + "\n"
 
 
@@ -27,11 +27,11 @@ def page() -> str:
 
 
 def _family(name: str) -> str:
-    return str(algorithms.find(name).FAMILY)
+    return str(catalogue.find(name).FAMILY)
 
 
 def _line(name: str) -> str:
-    about = algorithms.find(name)
+    about = catalogue.find(name)
     lag = "any" if about.MAX_LAG is None else f"{about.MAX_LAG}"
     home = about.HOME.replace("|", "\\|")
     cells = (

@@ -21,9 +21,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 import rondel
-from rondel.run import picture
-from rondel.run.diagnosis import diagnose
-from rondel.run.profile import Profile
+from rondel.run.analysis import plot_style
+from rondel.run.profiling.diagnosis import diagnose
+from rondel.run.profiling.run_profile import Profile
 
 DOCS = Path(__file__).parents[1]
 HOST = "gymnasium:CartPole-v1"
@@ -34,7 +34,7 @@ KINDS = {  # what a copy does, and its ink
     "python": "#56b4e9",
     "transport": "#009e73",
     "output": "#000000",
-    "waits": picture.PALE,
+    "waits": plot_style.PALE,
 }
 
 
@@ -137,7 +137,7 @@ def _draw(found: Profile, names: list[str], events: list[Event], path: Path) -> 
     _rounds(below, names, events)
     handles, labels = above.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=len(KINDS), frameon=False)
-    return picture.save(figure, path)
+    return plot_style.save(figure, path)
 
 
 def _shares(axes: Any, found: Profile) -> None:
@@ -174,8 +174,8 @@ def _rounds(axes: Any, names: list[str], events: list[Event]) -> None:
 def _dress(axes: Any, names: list[str], across: str) -> None:
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
-    axes.set_xlabel(across, color=picture.GREY)
-    axes.tick_params(length=0, labelcolor=picture.GREY)
+    axes.set_xlabel(across, color=plot_style.GREY)
+    axes.tick_params(length=0, labelcolor=plot_style.GREY)
     axes.spines[["left", "top", "right", "bottom"]].set_visible(False)
 
 

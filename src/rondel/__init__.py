@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rondel.errors import RondelError as RondelError
-    from rondel.plan import Plan as Plan
-    from rondel.run.apart import profile as profile
-    from rondel.run.compare import compare as compare
-    from rondel.run.evaluation import Evaluation as Evaluation
-    from rondel.run.explain import explain as explain
-    from rondel.run.playing import evaluate as evaluate
-    from rondel.run.playing import record as record
-    from rondel.run.plot import plot as plot
-    from rondel.run.policy import Policy as Policy
-    from rondel.run.run import Run as Run
-    from rondel.run.several import Runs as Runs
-    from rondel.run.training import load as load
-    from rondel.run.training import resume as resume
-    from rondel.run.training import start as start
-    from rondel.run.training import train as train
-    from rondel.run.watching import watch as watch
+    from rondel.plan.plan import Plan as Plan
+    from rondel.run.analysis.compare import compare as compare
+    from rondel.run.analysis.plot import plot as plot
+    from rondel.run.playback.evaluate import evaluate as evaluate
+    from rondel.run.playback.evaluate import record as record
+    from rondel.run.playback.watch import watch as watch
+    from rondel.run.policy.evaluation import Evaluation as Evaluation
+    from rondel.run.policy.policy import Policy as Policy
+    from rondel.run.preflight.explain import explain as explain
+    from rondel.run.profiling.profile import profile as profile
+    from rondel.run.session.run import Run as Run
+    from rondel.run.training.multi_seed import Runs as Runs
+    from rondel.run.training.train import load as load
+    from rondel.run.training.train import resume as resume
+    from rondel.run.training.train import start as start
+    from rondel.run.training.train import train as train
     from rondel.spaces import Box as Box
     from rondel.spaces import Discrete as Discrete
     from rondel.spaces import MultiBinary as MultiBinary
@@ -62,21 +62,21 @@ _WHERE = {
     "MultiBinary": "rondel.spaces",
     "MultiDiscrete": "rondel.spaces",
     "Plan": "rondel.plan",
-    "Evaluation": "rondel.run.evaluation",
-    "Policy": "rondel.run.policy",
-    "Run": "rondel.run.run",
-    "Runs": "rondel.run.several",
-    "compare": "rondel.run.compare",
-    "evaluate": "rondel.run.playing",
-    "explain": "rondel.run.explain",
-    "load": "rondel.run.training",
-    "plot": "rondel.run.plot",
-    "profile": "rondel.run.apart",
-    "record": "rondel.run.playing",
-    "resume": "rondel.run.training",
-    "start": "rondel.run.training",
-    "train": "rondel.run.training",
-    "watch": "rondel.run.watching",
+    "Evaluation": "rondel.run.policy.evaluation",
+    "Policy": "rondel.run.policy.policy",
+    "Run": "rondel.run.session.run",
+    "Runs": "rondel.run.training.multi_seed",
+    "compare": "rondel.run.analysis.compare",
+    "evaluate": "rondel.run.playback.evaluate",
+    "explain": "rondel.run.preflight.explain",
+    "load": "rondel.run.training.train",
+    "plot": "rondel.run.analysis.plot",
+    "profile": "rondel.run.profiling.profile",
+    "record": "rondel.run.playback.evaluate",
+    "resume": "rondel.run.training.train",
+    "start": "rondel.run.training.train",
+    "train": "rondel.run.training.train",
+    "watch": "rondel.run.playback.watch",
 }
 
 __version__ = "0.1.0"

@@ -1,5 +1,5 @@
 """`python -m rondel` is the command line."""
 
-from rondel.run.cli import main
+from rondel.cli.main import main
 
 main()

@@ -6,7 +6,7 @@ With a pile that three divides whoever is to move has lost against one who knows
 import jax.numpy as jnp
 import numpy as np
 
-from rondel.envs.games.match import self_play
+from rondel.envs.jax.games.match import self_play
 from rondel.spaces import MASK, Discrete, MultiBinary
 from rondel.types import EnvSpec, Game
 

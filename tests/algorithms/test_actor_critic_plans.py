@@ -8,12 +8,12 @@ import pytest
 
 from execution.test_equality import assert_equal, run
 from marks import few_of
-from rondel.algorithms import find
+from rondel.algorithms.catalogue import find
 from rondel.algorithms.wrappers import with_observation_normalisation
-from rondel.envs import make
-from rondel.execution.ring import Ring
-from rondel.execution.task import Task
-from rondel.plan import parse
+from rondel.envs.registry import make
+from rondel.execution.loop.ring import Ring
+from rondel.execution.stages.task import Task
+from rondel.plan.parser import parse
 
 ENV = make("CartPole-v1")
 SPEC = ENV.spec._replace(lanes=8)

@@ -15,14 +15,14 @@ from execution.test_equality import assert_equal, run
 from rondel.algorithms import alphazero
 from rondel.algorithms.alphazero import Found, Rows
 from rondel.algorithms.tuned import TUNED
-from rondel.envs import make
-from rondel.envs.games import tic_tac_toe
+from rondel.envs.jax.games import tic_tac_toe
+from rondel.envs.registry import make
 from rondel.errors import RondelError
-from rondel.execution.ring import Ring
-from rondel.execution.task import Task
+from rondel.execution.loop.ring import Ring
+from rondel.execution.stages.task import Task
 from rondel.memory.sequences import SequenceBatch
 from rondel.ops import random
-from rondel.plan import parse
+from rondel.plan.parser import parse
 from rondel.spaces import MASK
 from rondel.types import Trajectory
 

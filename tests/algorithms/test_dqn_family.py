@@ -10,13 +10,13 @@ import pytest
 import rondel
 from execution.test_equality import BLOCK, ENV, LANES, SEED, SPEC, assert_equal, run
 from marks import few_of
-from rondel import algorithms, nets
-from rondel.algorithms import dqn
+from rondel.algorithms import catalogue, dqn
 from rondel.errors import RondelError
-from rondel.execution.ring import Ring
-from rondel.execution.task import Task
+from rondel.execution.loop.ring import Ring
+from rondel.execution.stages.task import Task
+from rondel.nets.noisy import with_noise
 from rondel.ops import random
-from rondel.plan import parse
+from rondel.plan.parser import parse
 from rondel.spaces import MASK, Box, Discrete, MultiBinary
 from rondel.types import EnvSpec
 
@@ -28,7 +28,7 @@ RANGE = {"atoms": 9, "return_min": -4.0, "return_max": 4.0}
 
 @functools.cache
 def build(name, spec=THREE, masked=False, **fields):
-    module = algorithms.find(name)
+    module = catalogue.find(name)
     if masked:
         spec = spec._replace(observation={"x": TWO, MASK: MultiBinary((3,))})
     algorithm = module.make(module.Config(**TINY | RANGE | fields), spec)
@@ -106,7 +106,7 @@ def test_each_network_of_a_gradient_has_noise_of_its_own():
     apply = dqn.network_for(dqn.Config(**TINY | {"noise": 2.0}), THREE, 3).apply
     # all three have the same parameters, so that only their noise tells them apart
     said = [
-        np.asarray(apply(nets.with_noise(state.params, key, nth), seen))
+        np.asarray(apply(with_noise(state.params, key, nth), seen))
         for nth, seen in enumerate((obs, after, after))
     ]
     taken, (valued, chooser) = said[0][rows, rows % 3], said[1:]
@@ -239,7 +239,7 @@ def test_other_plans_give_the_same_numbers(name, plan, lag, other):
 
 @pytest.mark.parametrize("name", ["apex", "gorila"])
 def test_the_plan_of_the_paper_is_a_preset_and_fits(name):
-    module = algorithms.find(name)
+    module = catalogue.find(name)
     preset = parse(name)
     assert str(preset) == module.HOME
     assert preset.free

@@ -10,13 +10,13 @@ import pytest
 import rondel
 from execution.test_equality import assert_equal, run
 from marks import few_of
-from rondel import algorithms, ops
-from rondel.algorithms import ars, es
-from rondel.envs import make
+from rondel.algorithms import ars, catalogue, es
+from rondel.envs.registry import make
 from rondel.errors import RondelError
-from rondel.execution.ring import Ring
-from rondel.execution.task import Task
-from rondel.plan import parse
+from rondel.execution.loop.ring import Ring
+from rondel.execution.stages.task import Task
+from rondel.ops import random
+from rondel.plan.parser import parse
 from rondel.types import Trajectory
 
 ENV = make("CartPole-v1")
@@ -70,7 +70,7 @@ def begun(lanes, first=0):
     """What lanes have of their own around parameters that are all 0, and the parameters flat."""
     lane = jnp.arange(first, first + lanes, dtype=jnp.int32)
     start = jax.jit(partial(es.start, es.Config(sigma=0.5)))
-    own = start(PARAMS, ops.random.key(3), lane)
+    own = start(PARAMS, random.key(3), lane)
     flat = [np.reshape(x, (lanes, -1)) for x in jax.tree.leaves(own.params)]
     return own.key, np.concatenate(flat, 1)
 
@@ -107,7 +107,7 @@ def test_the_gradient_is_the_weighted_sum_of_the_noise(monkeypatch, at_once):
 def test_many_pairs_find_the_gradient_of_a_linear_return():
     """With r = a·θ the mean of (r+ - r-) ε is 2σa, and σ_R is σ|a|."""
     a = np.random.default_rng(0).normal(size=10).astype(np.float32)
-    key = jax.random.key_data(ops.random.fold(ops.random.key(1)[None], jnp.arange(4000)))
+    key = jax.random.key_data(random.fold(random.key(1)[None], jnp.arange(4000)))
     side = 0.1 * es.noise(key, 10) @ a
     batch = es.Items(jnp.stack([key, key], 1), jnp.stack([side, -side], 1))
     gradient = jax.jit(partial(es.gradient, es.Config(shaping="returns", sigma=0.1), 1.0))
@@ -141,7 +141,7 @@ def test_what_crosses_the_cut_does_not_depend_on_the_network(name):
 
 def ran(name, plan):
     """A short run of 16 lanes, with an episode's end in nearly every round."""
-    module = algorithms.find(name)
+    module = catalogue.find(name)
     spec = SPEC._replace(lanes=16)
     algorithm = module.make(module.Config(rollout=24, hidden=(4,), top=5), spec)
     ring = Ring(Task(algorithm, ENV, 3, lanes=16, block=2), parse(plan))

@@ -11,7 +11,8 @@ import rondel
 from marks import few_of
 from rondel.algorithms import a2c, appo, impala
 from rondel.errors import RondelError
-from rondel.ops import random, vtrace
+from rondel.ops import random
+from rondel.ops.returns import vtrace
 from rondel.spaces import Box, Discrete
 from rondel.types import EnvSpec
 

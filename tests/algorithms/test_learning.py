@@ -6,9 +6,9 @@ import pytest
 
 import rondel
 from marks import few_of
-from rondel import nets
 from rondel.algorithms import dqn
-from rondel.envs import make
+from rondel.envs.registry import make
+from rondel.nets.mlp import mlp
 from rondel.spaces import Box
 from rondel.types import Env
 
@@ -40,7 +40,7 @@ def close(got, expected, probe, atol=0.1):
 def ppo_on(probe, steps=6_000, **fields):
     settings = {"rollout": 16, "learning_rate": 0.01, "gae_lambda": 0.9} | fields
     run = learn("ppo", probe, steps, lanes=8, hidden=HIDDEN, discount=0.5, **settings)
-    critic = nets.mlp(run.setup.task.env.spec.observation, HIDDEN, 1)
+    critic = mlp(run.setup.task.env.spec.observation, HIDDEN, 1)
 
     def value(obs):
         return np.asarray(critic.apply(run.state.params["critic"], np.float32(obs)))[:, 0]
@@ -84,7 +84,7 @@ def test_the_family_finds_values_and_actions(name, probe):
     settings = {"learning_rate": 0.01, "lanes": 8, "hidden": HIDDEN, "discount": 0.5}
     run = learn(name, probe, 20_000, on="inline", **settings, **FAMILY[name])
     obs, expected = VALUES[probe]
-    critic = nets.mlp(run.setup.task.env.spec.observation, HIDDEN, 1)
+    critic = mlp(run.setup.task.env.spec.observation, HIDDEN, 1)
     close(critic.apply(run.state.params["critic"], np.float32(obs))[:, 0], expected, probe)
     if probe in BEST:
         assert run.policy.act(np.float32(obs)).tolist() == BEST[probe]

@@ -9,11 +9,11 @@ from execution.test_equality import BLOCK, LANES, SEED, assert_equal, run
 from marks import few_of
 from rondel.algorithms import ppo
 from rondel.algorithms.wrappers import with_observation_normalisation
-from rondel.envs import make
+from rondel.envs.registry import make
 from rondel.errors import RondelError
-from rondel.execution.ring import Ring
-from rondel.execution.task import Task
-from rondel.plan import parse
+from rondel.execution.loop.ring import Ring
+from rondel.execution.stages.task import Task
+from rondel.plan.parser import parse
 
 SMALL = {"hidden": (8,), "memory_size": 8, "rollout": 16, "epochs": 2, "minibatches": 2}
 

@@ -10,15 +10,14 @@ import pytest
 
 import rondel
 from execution.test_equality import BLOCK, LANES, SEED, assert_equal, run
-from rondel import algorithms
-from rondel.algorithms import dqn, r2d2
-from rondel.envs import make
+from rondel.algorithms import catalogue, dqn, r2d2
+from rondel.envs.registry import make
 from rondel.errors import RondelError
-from rondel.execution.ring import Ring
-from rondel.execution.task import Task
+from rondel.execution.loop.ring import Ring
+from rondel.execution.stages.task import Task
 from rondel.memory.sequences import SequenceBatch
 from rondel.ops import random, return_distributions
-from rondel.plan import parse
+from rondel.plan.parser import parse
 from rondel.spaces import Box, Discrete
 from rondel.types import EnvSpec
 
@@ -320,4 +319,4 @@ def test_other_plans_give_the_same_numbers(plan, lag, other):
 
 def test_the_plan_of_the_paper_is_that_of_apex():
     assert str(parse("apex")) == r2d2.HOME
-    assert algorithms.find("r2d2").MAX_LAG is None
+    assert catalogue.find("r2d2").MAX_LAG is None

@@ -7,13 +7,14 @@ import pytest
 import rondel
 from execution.test_equality import BLOCK, LANES, SEED, assert_equal, run
 from rondel.algorithms import r2d3
-from rondel.envs import key_door, make
+from rondel.envs.jax import key_door
+from rondel.envs.registry import make
 from rondel.errors import RondelError
-from rondel.execution.experience import produced_like
-from rondel.execution.ring import Ring
-from rondel.execution.task import Task
-from rondel.plan import parse
-from rondel.run import demonstrations
+from rondel.execution.loop.ring import Ring
+from rondel.execution.stages.acting import produced_like
+from rondel.execution.stages.task import Task
+from rondel.plan.parser import parse
+from rondel.run.setup import datasets
 
 ENV = make("KeyDoor-v0")
 # sequences of 2 + 6 rows that begin at every second
@@ -30,7 +31,7 @@ def shown(tmp_path_factory):
 
 
 def built(shown, **fields):
-    track = demonstrations.read(shown, ENV.spec)
+    track = datasets.read(shown, ENV.spec)
     spec = ENV.spec._replace(lanes=LANES)
     return r2d3.make(r2d3.Config(**TINY | fields), spec, demonstrations=track), track
 

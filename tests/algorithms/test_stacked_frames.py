@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import rondel
-from rondel.envs import check
-from rondel.run.shards import bytes_of
+from rondel.envs.guard.check import check
+from rondel.run.setup.memory_shapes import bytes_of
 from rondel.spaces import MASK, Box, Discrete, MultiBinary
 from rondel.types import Env, EnvSpec, Step
 

@@ -15,7 +15,7 @@ from types import ModuleType
 import pytest
 
 from marks import few_of
-from rondel.run import cli
+from rondel.cli import main
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -83,7 +83,7 @@ def run_shell(text):
 def run_command(arguments):
     status = 0
     try:
-        cli.main(arguments)
+        main.main(arguments)
     except SystemExit as end:
         status = end.code
     assert status in (0, None), f"rondel {shlex.join(arguments)} ended with {status}"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import rondel
-from rondel import algorithms
+from rondel.algorithms import catalogue
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -56,7 +56,7 @@ def test_a_page_links_to_what_is_part_of_the_site(page):
 
 def test_every_algorithm_has_a_page():
     pages = {page.stem for page in (DOCS / "algorithms").glob("*.md")}
-    assert pages == {*algorithms.TABLE, "index"}
+    assert pages == {*catalogue.TABLE, "index"}
 
 
 def test_the_table_of_algorithms_is_what_they_say():

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from rondel.envs.trial import random_action
+from rondel.envs.guard.sampling import random_action
 
 
 def keys(b: int, seed: int = 3) -> Any:

@@ -2,7 +2,7 @@
 
 import pytest
 
-import rondel.envs as envs
+from rondel.envs import registry as envs
 from rondel.envs.arguments import split
 from rondel.errors import RondelError
 
@@ -47,5 +47,5 @@ def test_an_argument_that_was_nearly_one_of_ours_is_not_asked_of_gymnasium():
 
 
 def test_the_bare_id_has_none():
-    assert envs.bare_id("gymnasium:FrozenLake-v1?map_name=8x8") == "FrozenLake-v1"
-    assert envs.bare_id("FrozenLake-v1?map_name=8x8") == "FrozenLake-v1"
+    assert envs.id_without_world("gymnasium:FrozenLake-v1?map_name=8x8") == "FrozenLake-v1"
+    assert envs.id_without_world("FrozenLake-v1?map_name=8x8") == "FrozenLake-v1"

@@ -7,9 +7,11 @@ import pytest
 from gymnasium import spaces
 
 from envs.strange import Nested, Plain, broken
-from rondel.envs import EnvError, check, make
-from rondel.envs.episodic import episodic
-from rondel.envs.trial import random_action
+from rondel.envs.errors import EnvError
+from rondel.envs.guard.check import check
+from rondel.envs.guard.sampling import random_action
+from rondel.envs.jax.episodic import episodic
+from rondel.envs.registry import make
 from rondel.errors import RondelError
 from rondel.spaces import Box, Discrete, MultiDiscrete
 from rondel.types import EnvSpec, HostWorld

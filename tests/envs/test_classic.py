@@ -7,9 +7,8 @@ import pytest
 
 from envs.rolling import keys, random_actions, roll
 from marks import few_of
-from rondel.envs import make
-from rondel.envs.registry import CLASSICS
-from rondel.envs.trial import outside
+from rondel.envs.guard.sampling import violations
+from rondel.envs.registry import CLASSICS, make
 from rondel.spaces import Box
 
 STEPS, LANES = 1100, 4
@@ -94,7 +93,7 @@ def test_starts_are_uniform_between_gymnasiums_bounds(name):
     state, step = jax.jit(make(name).init)(keys(4096))
     assert step.first.all()
     for part, (low, high) in zip(state.physics, STARTS[name], strict=True):
-        assert outside(part, low, high) is None
+        assert violations(part, low, high) is None
         # of 4,096 uniform numbers 410 lie in each tenth of the range, with a deviation of 19
         if high > low:
             counts, _ = np.histogram(part, bins=10, range=(low, high))

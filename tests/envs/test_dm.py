@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 from dm_env import specs
 
-from rondel.envs import check, make
-from rondel.envs.gym.dm import DmEnv, action_space, observation_space
+from rondel.envs.guard.check import check
+from rondel.envs.gymnasium.dm_env import DmEnv, action_space, observation_space
+from rondel.envs.registry import make
 from rondel.errors import RondelError
 from rondel.spaces import Box, Discrete
 

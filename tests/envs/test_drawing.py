@@ -6,13 +6,12 @@ import jax
 import numpy as np
 import pytest
 
-from rondel.envs import make
-from rondel.envs.classic import cartpole
-from rondel.envs.drawing import BLUE, INK, PALE, RED, Canvas
-from rondel.envs.games.drawing import draw as draw_board
-from rondel.envs.registry import CLASSICS, GAMES, PROBES
-from rondel.envs.seen import picture_of
-from rondel.run.lane import lane_of
+from rondel.envs.jax.classic import cartpole
+from rondel.envs.jax.drawing import BLUE, INK, PALE, RED, Canvas
+from rondel.envs.jax.games.drawing import draw as draw_board
+from rondel.envs.obs_image import observation_image
+from rondel.envs.registry import CLASSICS, GAMES, PROBES, make
+from rondel.run.playback.single_env import single_env
 from rondel.spaces import MASK, Box, Discrete, MultiBinary
 
 
@@ -106,7 +105,7 @@ def played(lane, game, random):
 @pytest.mark.parametrize(("name", "rows", "columns"), [("TicTacToe", 3, 3), ("ConnectFour", 6, 7)])
 def test_stones_keep_their_colours_through_a_game(name, rows, columns, arguments):
     random, results, openings = np.random.default_rng(0), set(), set()
-    lane = lane_of(make(f"jax:{name}-v0{arguments}"), seed=0)
+    lane = single_env(make(f"jax:{name}-v0{arguments}"), seed=0)
     for game in range(12):
         pictures, step = played(lane, game, random)
         boards = [cells(picture, rows, columns) for picture in pictures]
@@ -133,17 +132,19 @@ def box(*shape, dtype="uint8", high=255, frames=1):
 
 def test_one_channel_is_grey_and_three_are_colours():
     grey = np.array([[0, 128], [255, 1]], np.uint8)
-    shown = picture_of(box(2, 2), grey)
+    shown = observation_image(box(2, 2), grey)
     np.testing.assert_array_equal(shown, np.stack([grey] * 3, axis=-1))
     colours = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
-    np.testing.assert_array_equal(picture_of(box(4, 4, 3), colours), colours)
-    np.testing.assert_array_equal(picture_of(box(3, 4, 4), np.moveaxis(colours, -1, 0)), colours)
+    np.testing.assert_array_equal(observation_image(box(4, 4, 3), colours), colours)
+    np.testing.assert_array_equal(
+        observation_image(box(3, 4, 4), np.moveaxis(colours, -1, 0)), colours
+    )
 
 
 @pytest.mark.parametrize("frames", [1, 4])
 def test_of_stacked_frames_the_newest_is_shown(frames):
     stack = np.arange(4, dtype=np.uint8)[:, None, None].repeat(5, 1).repeat(5, 2)
-    shown = picture_of(box(4, 5, 5, frames=frames), stack)
+    shown = observation_image(box(4, 5, 5, frames=frames), stack)
     assert shown.shape == (5, 5, 3)
     assert (shown == 3).all()
 
@@ -152,7 +153,7 @@ def test_of_stacked_frames_the_newest_is_shown(frames):
 def test_channels_that_are_flags_have_colours_of_their_own(space):
     flags = np.zeros((5, 5, 4), space.dtype)
     flags[0, 0, 0] = flags[1, 1, 1] = flags[2, 2, 1] = 1
-    shown = picture_of(space, flags)
+    shown = observation_image(space, flags)
     one, other, same, none = shown[0, 0], shown[1, 1], shown[2, 2], shown[3, 3]
     assert not none.any()
     assert one.any()
@@ -164,8 +165,8 @@ def test_an_image_is_found_in_a_tree_and_numbers_without_bounds_are_scaled():
     endless = Box(np.full((2, 2), -np.inf), np.full((2, 2), np.inf))
     space = {"speed": box(3), "view": endless, "side": Discrete(2)}
     obs = {"speed": np.zeros(3), "view": np.array([[-1.0, 0.0], [1.0, 3.0]]), "side": 0}
-    np.testing.assert_array_equal(picture_of(space, obs)[..., 0], [[0, 64], [128, 255]])
+    np.testing.assert_array_equal(observation_image(space, obs)[..., 0], [[0, 64], [128, 255]])
 
 
 def test_what_sees_no_image_has_no_picture():
-    assert picture_of({"a": box(3), "b": Discrete(2)}, {"a": np.zeros(3), "b": 1}) is None
+    assert observation_image({"a": box(3), "b": Discrete(2)}, {"a": np.zeros(3), "b": 1}) is None

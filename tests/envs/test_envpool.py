@@ -11,12 +11,14 @@ from gymnasium import spaces as gym_spaces
 import rondel
 from envs.rolling import keys, random_actions
 from execution.test_equality import assert_equal, run, task
-from rondel.envs import check, envpool_xla, make
-from rondel.envs.envpool import PoolLanes, account, make_pool, nothing_yet, without_bounds
-from rondel.envs.gym.spaces import translator
+from rondel.envs.envpool import xla_pool
+from rondel.envs.envpool.pool import PoolLanes, account, make_pool, nothing_yet, without_bounds
+from rondel.envs.guard.check import check
+from rondel.envs.gymnasium.spaces import translator
+from rondel.envs.registry import make
 from rondel.errors import RondelError
-from rondel.execution.ring import Ring
-from rondel.plan import parse
+from rondel.execution.loop.ring import Ring
+from rondel.plan.parser import parse
 
 SEEDS = [5, 6, 7, 8]
 EGL = pytest.mark.skipif(find_library("EGL") is None, reason="nothing draws without a screen here")
@@ -243,10 +245,10 @@ def test_inside_a_program_the_lanes_are_those_of_the_host(name):
 
 
 def test_the_check_passes_and_leaves_no_pool_open():
-    open_before = set(envpool_xla._pools)
+    open_before = set(xla_pool._pools)
     check(make("envpool-xla:CartPole-v1"))
     check(make("envpool:CartPole-v1"))
-    assert set(envpool_xla._pools) == open_before
+    assert set(xla_pool._pools) == open_before
 
 
 PLANS = ("env*2 | policy | learner", "actor*2 | learner")
@@ -255,7 +257,7 @@ PLANS = ("env*2 | policy | learner", "actor*2 | learner")
 @pytest.mark.long
 @pytest.mark.parametrize("world", ["envpool", "envpool-xla"])
 def test_every_plan_gives_the_same_numbers(world):
-    open_before = set(envpool_xla._pools)
+    open_before = set(xla_pool._pools)
     env = make(f"{world}:CartPole-v1")
     results = []
     for plan in ("all", *PLANS):
@@ -265,7 +267,7 @@ def test_every_plan_gives_the_same_numbers(world):
     for result in results[1:]:
         assert_equal(result, results[0])
     assert "env" not in results[0]
-    assert set(envpool_xla._pools) == open_before
+    assert set(xla_pool._pools) == open_before
 
 
 @pytest.mark.parametrize("world", ["envpool", pytest.param("envpool-xla", marks=pytest.mark.long)])

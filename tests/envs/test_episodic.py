@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from envs.rolling import keys, random_actions, roll
-from rondel.envs.episodic import episodic
+from rondel.envs.jax.episodic import episodic
 from rondel.ops.random import uniform
 from rondel.spaces import Box, Discrete
 from rondel.types import EnvSpec

@@ -10,9 +10,9 @@ import pgx
 import pytest
 
 from envs.rolling import keys
-from rondel.envs import check, make
-from rondel.envs.games import connect_four, opponents, tic_tac_toe
-from rondel.envs.registry import GAMES
+from rondel.envs.guard.check import check
+from rondel.envs.jax.games import connect_four, opponents, tic_tac_toe
+from rondel.envs.registry import GAMES, make
 from rondel.errors import RondelError
 from rondel.spaces import MASK
 

@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 
 import rondel
-from rondel.envs import EnvError, make, overdue
-from rondel.envs import guarded as guarding
-from rondel.envs.guarded import guarded
-from rondel.run.stopping import interrupts
+from rondel.envs.errors import EnvError
+from rondel.envs.guard import guarded_env as guarding
+from rondel.envs.guard import watchdog
+from rondel.envs.guard.guarded_env import with_deadline
+from rondel.envs.registry import make
+from rondel.run.training.signals import stop_on_signals
 
 
 class Hanging(gymnasium.Env[Any, Any]):
@@ -79,7 +81,7 @@ def test_what_others_do_in_between_is_not_its_time() -> None:
             pass
 
     world = make("gymnasium:CartPole-v1")
-    env = guarded(world._replace(make=lambda *_: Quick()), 2.0).make(1, 0)
+    env = with_deadline(world._replace(make=lambda *_: Quick()), 2.0).make(1, 0)
     env.step(np.array([0]))
     time.sleep(4.0)
     env.step(np.array([0]))
@@ -97,7 +99,7 @@ def test_what_is_done_for_the_first_time_has_longer(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(guarding, "FIRST", 60.0)
     world = make("gymnasium:CartPole-v1")
-    env = guarded(world._replace(make=lambda *_: Slow()), 0.2).make(1, 0)
+    env = with_deadline(world._replace(make=lambda *_: Slow()), 0.2).make(1, 0)
     env.step(np.array([0]))
     with pytest.raises(EnvError, match=r"has taken 0.2 s in step"):
         env.step(np.array([0]))
@@ -116,12 +118,12 @@ def test_one_that_came_back_too_late_for_an_interrupt_goes_on(
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr(overdue, "_GRACE", 0.5)
-    monkeypatch.setattr(overdue.Watchdog, "_end_the_process", lambda _: ended.append(True))
+    monkeypatch.setattr(watchdog, "_GRACE", 0.5)
+    monkeypatch.setattr(watchdog.Watchdog, "_end_the_process", lambda _: ended.append(True))
     ended: list[bool] = []
     world = make("gymnasium:CartPole-v1")
-    env = guarded(world._replace(make=lambda *_: Slow()), 0.2).make(1, 0)
-    with interrupts():
+    env = with_deadline(world._replace(make=lambda *_: Slow()), 0.2).make(1, 0)
+    with stop_on_signals():
         env.step(np.array([0]))
         time.sleep(1.5)
     env.close()
@@ -137,7 +139,7 @@ def test_ctrl_c_stays_what_it_is() -> None:
             pass
 
     world = make("gymnasium:CartPole-v1")
-    env = guarded(world._replace(make=lambda *_: Interrupted()), 5.0).make(1, 0)
+    env = with_deadline(world._replace(make=lambda *_: Interrupted()), 5.0).make(1, 0)
     with pytest.raises(KeyboardInterrupt):
         env.step(np.array([0]))
     env.close()
@@ -153,15 +155,15 @@ def test_a_run_has_its_deadline_wherever_it_is_played(monkeypatch: pytest.Monkey
 
 def test_traceable_ones_are_left_as_they_are() -> None:
     env = make("jax:CartPole-v1")
-    assert guarded(env) is env
+    assert with_deadline(env) is env
 
 
 NATIVE = """
 import ctypes, numpy as np
 from rondel.envs import make
 from rondel.envs import guarded as guarding
-from rondel.envs.guarded import guarded
-from rondel.envs.lastwords import never_with_success
+from rondel.envs.guard.guarded_env import guarded
+from rondel.envs.guard.crash_report import never_with_success
 guarding.FIRST = 0.0
 sleeps = ctypes.CDLL(None).sleep
 class Deaf:

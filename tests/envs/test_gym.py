@@ -16,10 +16,12 @@ from gymnasium.wrappers import (
 )
 
 from envs.strange import Nested, Plain, broken
-from rondel.envs import EnvError, check, make
-from rondel.envs.gym.lanes import Lanes
-from rondel.envs.gym.spaces import action_spec, translator
-from rondel.envs.trial import leaves, random_action
+from rondel.envs.errors import EnvError
+from rondel.envs.guard.check import check
+from rondel.envs.guard.sampling import leaves, random_action
+from rondel.envs.gymnasium.lanes import Lanes
+from rondel.envs.gymnasium.spaces import action_spec, translator
+from rondel.envs.registry import make
 from rondel.errors import RondelError
 from rondel.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from envs.strange import Nested, Plain, broken
-from rondel.envs import make
-from rondel.envs.gym.lanes import Lanes
+from rondel.envs.gymnasium.lanes import Lanes
+from rondel.envs.registry import make
 from rondel.errors import RondelError
 
 

@@ -12,7 +12,9 @@ import pytest
 from gymnax.environments import spaces
 
 from envs.rolling import keys, random_actions, roll
-from rondel.envs import EnvError, check, make, names
+from rondel.envs.errors import EnvError
+from rondel.envs.guard.check import check
+from rondel.envs.guard.sampling import leaves, violations
 from rondel.envs.gymnax import (
     BUILT_IN,
     WRONG_BOUNDS,
@@ -21,7 +23,7 @@ from rondel.envs.gymnax import (
     observation_spec,
     registered,
 )
-from rondel.envs.trial import leaves, outside
+from rondel.envs.registry import known_ids, make
 from rondel.errors import RondelError
 from rondel.ops.random import fold
 from rondel.spaces import Box, Discrete, MultiBinary
@@ -96,7 +98,7 @@ def test_every_environment_is_as_it_says(name):
     for _, space, array in leaves(env.spec.observation, steps.obs):
         assert array.dtype == space.dtype
         if isinstance(space, Box):
-            assert outside(array, space.low, space.high) is None
+            assert violations(array, space.low, space.high) is None
             assert np.isinf(space.low).all() == (name in WRONG_BOUNDS)
 
 
@@ -111,7 +113,7 @@ def test_a_lanes_fate_does_not_depend_on_other_lanes():
 
 def test_what_is_built_in_is_what_gymnax_has():
     assert gymnax.registered_envs == BUILT_IN
-    assert registered() == names()["gymnax"] == BUILT_IN
+    assert registered() == known_ids()["gymnax"] == BUILT_IN
 
 
 def test_listing_imports_neither_gymnax_nor_jax():
@@ -130,7 +132,7 @@ def test_without_the_package_the_command_to_install_it_is_said(monkeypatch):
     monkeypatch.delitem(sys.modules, "gymnax")
     with pytest.raises(RondelError, match=r'pip install "rondel\[gymnax\]"'):
         make("gymnax:Breakout-MinAtar")
-    assert names()["gymnax"] == []
+    assert known_ids()["gymnax"] == []
 
 
 @pytest.mark.parametrize(
@@ -189,7 +191,10 @@ class Endless:
     [
         ({"seen": Endless()}, ["observes a Endless", "Box, Discrete"]),
         ({"done": Endless()}, ["acts in a Endless", "Discrete and Box"]),
-        ({"done": spaces.Tuple([spaces.Discrete(2)])}, ["acts in a Tuple", "rondel.envs.episodic"]),
+        (
+            {"done": spaces.Tuple([spaces.Discrete(2)])},
+            ["acts in a Tuple", "rondel.envs.jax.episodic"],
+        ),
     ],
 )
 def test_other_spaces_are_refused_by_name(parts, words):
@@ -223,7 +228,7 @@ def register():
 
 def test_what_a_user_registers_is_found(register):
     register("Mine-v0", lambda: gymnax.make("Catch-bsuite")[0])
-    assert "Mine-v0" in names()["gymnax"]
+    assert "Mine-v0" in known_ids()["gymnax"]
     check(make("gymnax:Mine-v0"))
 
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import strategies as st
 
 from fuzz import QUICK_AND_LONG, holds, mutated, sentence
-from rondel.envs import WORLDS, bare_id, make
 from rondel.envs.arguments import split
+from rondel.envs.registry import WORLDS, id_without_world, make
 from rondel.errors import RondelError
-from rondel.run.folder import can_be_made
+from rondel.run.storage.run_folder import can_be_made
 
 pytestmark = pytest.mark.fault
 
@@ -33,7 +33,7 @@ def test_any_text_is_split_or_gets_a_sentence(effort):
     def one(text):
         sentence(split, text)
         sentence(can_be_made, text)
-        bare_id(text)
+        id_without_world(text)
 
     texts = st.text() | st.sampled_from(IDS).flatmap(mutated)
     holds(one, texts | st.tuples(st.sampled_from(IDS), arguments).map("".join), 200 * effort)

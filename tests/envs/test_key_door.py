@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 
 from envs.rolling import keys, random_actions, roll
-from rondel.envs import check, key_door, make
-from rondel.envs.key_door import DOWN, LEFT, OPEN, RIGHT, TAKE, UP, Place, expert
+from rondel.envs.guard.check import check
+from rondel.envs.jax import key_door
+from rondel.envs.jax.key_door import DOWN, LEFT, OPEN, RIGHT, TAKE, UP, Place, expert
+from rondel.envs.registry import make
 
 
 def place(row=0, column=0, held=0, opened=0, fits=0, steps=3):

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from rondel.envs import lastwords
+from rondel.envs.guard import crash_report
 
 pytestmark = pytest.mark.fault
 
@@ -18,7 +18,7 @@ _PROGRAM = """
     import ctypes, os, sys, time, warnings
     from envs.strange import Plain
     from rondel.envs import check, make, overdue
-    from rondel.envs.lastwords import last_words
+    from rondel.envs.guard.crash_report import last_words
 
     def deaf():
         while True:
@@ -124,8 +124,8 @@ def test_in_another_thread_one_that_hangs_is_told_of() -> None:
             heard.set()
 
     def hang() -> None:
-        with lastwords.last_words(0.05):
-            lastwords.trying("own:X", "step(3)")
+        with crash_report.report_if_process_dies(0.05):
+            crash_report.note_attempt("own:X", "step(3)")
             heard.wait(60)
 
     logging.getLogger("rondel").addHandler(told := Told())
@@ -161,9 +161,9 @@ def test_without_a_shell_nothing_is_said_and_nothing_fails(
     def none(*_: object, **__: object) -> None:
         raise FileNotFoundError
 
-    monkeypatch.setattr(lastwords.subprocess, "Popen", none)
-    with lastwords.last_words(60.0):
-        lastwords.trying("own:X", "step(3)")
+    monkeypatch.setattr(crash_report.subprocess, "Popen", none)
+    with crash_report.report_if_process_dies(60.0):
+        crash_report.note_attempt("own:X", "step(3)")
 
 
 def test_what_an_environment_has_forked_is_not_waited_for() -> None:

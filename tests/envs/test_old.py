@@ -4,8 +4,9 @@ import gymnasium
 import numpy as np
 import pytest
 
-from rondel.envs import check, make
-from rondel.envs.gym.old import space_of
+from rondel.envs.guard.check import check
+from rondel.envs.gymnasium.old_gym import space_of
+from rondel.envs.registry import make
 from rondel.errors import RondelError
 
 

@@ -13,15 +13,17 @@ import rondel
 from envs.rolling import keys
 from execution.test_equality import assert_equal, run
 from rondel.algorithms import alphazero
-from rondel.envs import check, make, names
+from rondel.envs.guard.check import check
 from rondel.envs.pgx import ALONE, FOR_TWO
+from rondel.envs.registry import known_ids, make
 from rondel.errors import RondelError
-from rondel.execution.ring import Ring
-from rondel.execution.task import Task
-from rondel.nets import encode, own_torso, width
+from rondel.execution.loop.ring import Ring
+from rondel.execution.stages.task import Task
+from rondel.nets.encode import encode, encoded_width
 from rondel.nets.images import channels_first
+from rondel.nets.own import own_torso
 from rondel.ops import random
-from rondel.plan import parse
+from rondel.plan.parser import parse
 from rondel.spaces import MASK, STATE
 from rondel.types import Network
 
@@ -45,7 +47,7 @@ def any_of(mask, draws):
 
 def test_all_of_them_are_known():
     assert {*FOR_TWO, *ALONE} <= set(pgx.available_envs())
-    assert {name.removeprefix("pgx:") for name in names()["pgx"]} == {*FOR_TWO, *ALONE}
+    assert {name.removeprefix("pgx:") for name in known_ids()["pgx"]} == {*FOR_TWO, *ALONE}
     assert sorted(FOR_TWO) == sorted([*SOME, *SLOW])
 
 
@@ -139,7 +141,11 @@ def test_2048_goes_as_in_pgx():
 def test_no_network_sees_the_position_in_bytes():
     env = made("pgx:connect_four")
     obs = env.game.observe(env.game.start(2))
-    assert width(env.spec.observation) == encode(env.spec.observation, obs).shape[-1] == 6 * 7 * 2
+    assert (
+        encoded_width(env.spec.observation)
+        == encode(env.spec.observation, obs).shape[-1]
+        == 6 * 7 * 2
+    )
     seen = []
     own = Network(
         lambda key: (), lambda params, obs: seen.append(set(obs)) or obs["board"][..., 0, 0]
@@ -232,6 +238,6 @@ def test_without_pgx_it_is_said_how_to_install_it(monkeypatch):
     monkeypatch.setattr(
         "rondel.envs.pgx.find_spec", lambda name: None if name == "pgx" else find(name)
     )
-    assert names()["pgx"] == []
+    assert known_ids()["pgx"] == []
     with pytest.raises(RondelError, match=r'pip install "rondel\[pgx\]"'):
         make("pgx:othello")

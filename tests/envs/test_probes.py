@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from envs.rolling import keys, random_actions, roll
-from rondel.envs import make, probes
-from rondel.envs.registry import PROBES
+from rondel.envs.jax import probes
+from rondel.envs.registry import PROBES, make
 
 LANES = 512
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from rondel.envs.quicker import IN_ENVPOOL, quicker
+from rondel.envs.equivalents import IN_ENVPOOL, faster_equivalent
 
 
 def test_what_envpool_is_said_to_have_it_has() -> None:
     pytest.importorskip("envpool")
-    from rondel.envs.envpool import registered
-    from rondel.envs.gym.worlds import is_registered
+    from rondel.envs.envpool.pool import registered
+    from rondel.envs.gymnasium.make import is_registered
 
     assert set(registered()) >= IN_ENVPOOL | {"Pong-v5", "Breakout-v5"}
     assert all(map(is_registered, IN_ENVPOOL))  # else nobody would ask
@@ -29,4 +29,4 @@ def test_what_envpool_is_said_to_have_it_has() -> None:
     ],
 )
 def test_where_the_same_is_quicker(env: str, there: str | None) -> None:
-    assert quicker(env) == there
+    assert faster_equivalent(env) == there

@@ -7,7 +7,9 @@ import gymnasium
 import pytest
 
 from envs.strange import Plain
-from rondel.envs import EnvError, bare_id, make, names, registry
+from rondel.envs import registry
+from rondel.envs.errors import EnvError
+from rondel.envs.registry import id_without_world, known_ids, make
 from rondel.errors import RondelError
 from rondel.types import Env, HostWorld
 
@@ -124,7 +126,7 @@ def test_near_names_are_three_at_most():
 
 
 def test_names_are_listed_by_world():
-    listed = names()
+    listed = known_ids()
     assert listed["jax"][0] == "CartPole-v1"
     assert "delay" in listed["probe"]
     assert set(listed["gymnasium"]) == set(gymnasium.registry)
@@ -134,10 +136,10 @@ def test_names_are_listed_by_world():
 
 
 def test_bare_ids():
-    assert bare_id("jax:CartPole-v1") == "CartPole-v1"
-    assert bare_id("gymnasium:module:X-v0") == "module:X-v0"
-    assert bare_id("module:X-v0") == "module:X-v0"
-    assert bare_id("CartPole-v1") == "CartPole-v1"
+    assert id_without_world("jax:CartPole-v1") == "CartPole-v1"
+    assert id_without_world("gymnasium:module:X-v0") == "module:X-v0"
+    assert id_without_world("module:X-v0") == "module:X-v0"
+    assert id_without_world("CartPole-v1") == "CartPole-v1"
 
 
 def imported(code: str) -> set[str]:

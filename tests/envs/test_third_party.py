@@ -9,9 +9,9 @@ import pytest
 import rondel
 from envs.rolling import keys
 from rondel import Discrete, EnvSpec
-from rondel.envs import check
-from rondel.envs.episodic import episodic
-from rondel.envs.trial import random_action
+from rondel.envs.guard.check import check
+from rondel.envs.guard.sampling import random_action
+from rondel.envs.jax.episodic import episodic
 from rondel.spaces import MultiBinary
 
 GAME = pgx.make("2048")

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 from execution.test_equality import task
-from rondel.execution.backend import Copy, recipe
 from rondel.execution.backends.inline import Inline
-from rondel.execution.crew import Orders, Slot, decide
-from rondel.execution.loop import Limits, rounds
-from rondel.execution.ring import Ring
-from rondel.execution.round import Report
-from rondel.plan import Plan, parse
+from rondel.execution.backends.protocol import Copy, worker_factory
+from rondel.execution.loop.elastic import Orders, Slot, decide
+from rondel.execution.loop.ring import Ring
+from rondel.execution.loop.rounds import Report
+from rondel.execution.loop.sync_loop import Limits, run_rounds
+from rondel.plan.parser import parse
+from rondel.plan.plan import Plan
 
 HOUSED = Slot(here=True)
 COMING = Slot(here=False, coming=True)
@@ -76,7 +77,7 @@ class Halls(Inline):
         self.kept: dict[int, Any] = {}
 
     def launch(self, task: Any, plan: Plan) -> list[list[Copy]]:
-        self._made = lambda i: recipe(task, plan, 0, i)
+        self._made = lambda i: worker_factory(task, plan, 0, i)
         return super().launch(task, plan)
 
     def lose(self, *copies: int) -> None:
@@ -145,7 +146,7 @@ def act(ring: Ring, reports: Iterator[Report], rounds: int = 8) -> set[float]:
 def test_whoever_acts_a_round_is_a_round() -> None:
     halls = Halls(0)
     with closing(Ring(TOY, PLAN, halls)) as ring:
-        reports = rounds(ring, Limits(10**9))
+        reports = run_rounds(ring, Limits(10**9))
         assert act(ring, reports) == {1}
         halls.open = {0, 1, 2, 3}
         assert act(ring, reports) == {4}
@@ -165,7 +166,7 @@ def test_whoever_acts_a_round_is_a_round() -> None:
 def test_a_copy_comes_back_as_what_it_was() -> None:
     halls = Halls(0, 1)
     with closing(Ring(TOY, PLAN, halls)) as ring:
-        reports = rounds(ring, Limits(10**9))
+        reports = run_rounds(ring, Limits(10**9))
         act(ring, reports)
         halls.lose(1)
         act(ring, reports)
@@ -182,4 +183,4 @@ def test_a_copy_comes_back_as_what_it_was() -> None:
         again = ring.tree()
         for name in ("lanes", "step", "env"):
             jax.tree.map(np.testing.assert_array_equal, again[name], saved[name])
-        assert next(rounds(ring, Limits(10**9))).round == 16
+        assert next(run_rounds(ring, Limits(10**9))).round == 16

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rondel.errors import RondelError
-from rondel.execution.driven import Story
+from rondel.execution.workers.host_rollout import RolloutBuffer
 from rondel.types import Step
 
 
@@ -37,7 +37,7 @@ def like(value: int) -> Step:
 
 @pytest.mark.parametrize("into", [np.asarray, jnp.asarray])  # a run that goes on has JAX's
 def test_a_story_keeps_each_field_of_each_lane_in_its_place(into: Any) -> None:
-    story = Story(2, jax.tree.map(into, said(0, 4, parts=True)))
+    story = RolloutBuffer(2, jax.tree.map(into, said(0, 4, parts=True)))
     story.write(1, slice(0, 2), said(1, 2, parts=True))
     story.write(1, slice(2, 4), said(2, 2, parts=True))
     story.write(2, slice(None), said(3, 4, parts=True))
@@ -49,7 +49,7 @@ def test_a_story_keeps_each_field_of_each_lane_in_its_place(into: Any) -> None:
 
 
 def test_what_is_acted_by_is_the_observation_and_whether_it_is_the_first() -> None:
-    story = Story(1, said(0, 2))
+    story = RolloutBuffer(1, said(0, 2))
     story.write(1, slice(None), said(3, 2))
     for t, value, begun in [(0, 0, False), (1, 3, True)]:
         obs, first = story.before(t)
@@ -59,7 +59,7 @@ def test_what_is_acted_by_is_the_observation_and_whether_it_is_the_first() -> No
 
 def test_a_story_does_not_depend_on_memory_that_is_written_again() -> None:
     step = said(1, 4)
-    story = Story(1, said(0, 4))
+    story = RolloutBuffer(1, said(0, 4))
     story.write(1, slice(None), step)
     step.obs[:] = 9
     step.reward[:] = 9.0  # type: ignore[index]
@@ -84,6 +84,6 @@ def test_a_story_does_not_depend_on_memory_that_is_written_again() -> None:
 def test_a_step_that_looks_otherwise_than_the_reset_is_refused(
     changed: dict[str, Any], told: str
 ) -> None:
-    story = Story(1, said(0, 4, parts=True))
+    story = RolloutBuffer(1, said(0, 4, parts=True))
     with pytest.raises(RondelError, match=told):
         story.write(1, slice(None), said(1, 4, parts=True)._replace(**changed))

@@ -15,11 +15,13 @@ from execution import toy
 from marks import few_of
 from rondel.algorithms import dqn, es, ppo
 from rondel.algorithms.wrappers import with_observation_normalisation, with_reward_scaling
-from rondel.envs import make
-from rondel.execution.loop import Limits, rounds
-from rondel.execution.ring import Ring
-from rondel.execution.task import Task
-from rondel.plan import STAGES, Piece, Plan, parse
+from rondel.envs.registry import make
+from rondel.execution.loop.ring import Ring
+from rondel.execution.loop.sync_loop import Limits, run_rounds
+from rondel.execution.stages.task import Task
+from rondel.plan.parser import parse
+from rondel.plan.pieces import STAGES, Piece
+from rondel.plan.plan import Plan
 
 LANES, BLOCK, SEED = 16, 8, 3
 ENV = make("CartPole-v1")
@@ -73,7 +75,7 @@ def task(name: str, env: Any = ENV) -> Task:
 
 def run(ring: Ring, steps: int = 2_500, at_a_time: int | None = None) -> dict[str, Any]:
     """Everything that a run is after so many steps, and what it reported."""
-    reports = list(rounds(ring, Limits(steps), at_a_time))
+    reports = list(run_rounds(ring, Limits(steps), at_a_time))
     returns = np.concatenate([report.returns for report in reports])
     tree = ring.tree() | {"memory": ring.stored(), "returns": returns}
     return jax.tree.map(np.asarray, tree | {"counts": [ring.round, ring.steps]})

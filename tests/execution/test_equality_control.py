@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from execution.test_equality import assert_equal, run
-from rondel import algorithms
-from rondel.envs import make
-from rondel.execution.backends.processes import Processes
+from rondel.algorithms import catalogue
+from rondel.envs.registry import make
+from rondel.execution.backends.processes.backend import Processes
 from rondel.execution.backends.threads import Threads
-from rondel.execution.ring import Ring
-from rondel.execution.task import Task
-from rondel.plan import parse
+from rondel.execution.loop.ring import Ring
+from rondel.execution.stages.task import Task
+from rondel.plan.parser import parse
 
 LANES, BLOCK, STEPS = 16, 4, 3_600  # an episode takes 200 steps
 ENV = make("Pendulum-v1")
@@ -25,7 +25,7 @@ HOME = "actor*4 | memory*2 | gradient+update"
 
 
 def task(name: str) -> Task:
-    module = algorithms.find(name)
+    module = catalogue.find(name)
     algorithm = module.make(module.Config(**SMALL), ENV.spec._replace(lanes=LANES))
     return Task(algorithm, ENV, 3, LANES, BLOCK)
 
@@ -61,7 +61,7 @@ def test_a_cut_ring_equals_the_fused_one(name: str, plan: str) -> None:
 @pytest.mark.long
 def test_apex_at_home_equals_the_same_shards_elsewhere() -> None:
     """Two shards draw other rows than one memory, so what it is compared with has two as well."""
-    assert algorithms.find("apex-ddpg").HOME == HOME
+    assert catalogue.find("apex-ddpg").HOME == HOME
     home = ran("apex-ddpg", HOME, lag=2)
     assert_equal(home, ran("apex-ddpg", "actor+memory*2 | gradient | update", lag=2))
     carry = np.asarray(home["lanes"].carry)
@@ -71,7 +71,7 @@ def test_apex_at_home_equals_the_same_shards_elsewhere() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("backend", [Threads, Processes])
 def test_qtopt_at_home_elsewhere_equals_the_fused_one(backend: type) -> None:
-    home = algorithms.find("qtopt").HOME
+    home = catalogue.find("qtopt").HOME
     assert "label*2" in home
     with closing(Ring(task("qtopt"), parse(home), backend())) as ring:
         assert_equal(run(ring, STEPS), ran("qtopt", "all"))

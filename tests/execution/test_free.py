@@ -14,13 +14,13 @@ import pytest
 
 from execution.test_equality import ENV, task
 from marks import few_of
-from rondel.envs import make
-from rondel.execution import free
+from rondel.envs.registry import make
 from rondel.execution.backends.inline import Inline
 from rondel.execution.backends.threads import Threads
-from rondel.execution.loop import Limits, rounds
-from rondel.execution.ring import Ring
-from rondel.plan import parse
+from rondel.execution.loop import async_loop
+from rondel.execution.loop.ring import Ring
+from rondel.execution.loop.sync_loop import Limits, run_rounds
+from rondel.plan.parser import parse
 from rondel.types import HostWorld
 
 PLANS = (
@@ -62,7 +62,7 @@ def test_the_bound_holds_and_every_step_counts(
 ) -> None:
     ring = Ring(task("dqn"), parse(plan, lag, free=True), backend())
     try:
-        reports = list(rounds(ring, Limits(1_500)))
+        reports = list(run_rounds(ring, Limits(1_500)))
     finally:
         ring.close()
     assert ring.steps >= 1_500
@@ -80,7 +80,7 @@ def test_a_straggler_does_not_stop_a_free_run() -> None:
     world = with_straggler(make("gymnasium:CartPole-v1"), 0.03)
     ring = Ring(task("dqn", world), parse("actor*2 | learner", 4, free=True), Threads())
     try:
-        reports = list(rounds(ring, Limits(2_500)))
+        reports = list(run_rounds(ring, Limits(2_500)))
         slow, quick = ring.free.begun
     finally:
         ring.close()
@@ -105,7 +105,7 @@ class Overtaken(Inline):
 def test_what_a_straggler_brings_is_used_and_counted_as_late() -> None:
     backend = Overtaken()
     ring = backend.ring = Ring(task("dqn"), parse("actor*2 | learner", 4, free=True), backend)
-    late = [report.metrics["policy/late"] for report in rounds(ring, Limits(250))]
+    late = [report.metrics["policy/late"] for report in run_rounds(ring, Limits(250))]
     # Both begin two flights with version 0, and the second copy two more whenever two have landed,
     # with versions 0, 1 and 2. At the end of the third lesson (of 1, 1) it has landed those of 2,
     # which are learned from; only then do the first copy's two of 0 land, behind 1 and 2.
@@ -115,13 +115,15 @@ def test_what_a_straggler_brings_is_used_and_counted_as_late() -> None:
 def test_late_is_who_comes_after_a_newer_one_not_with_it(monkeypatch: Any) -> None:
     # versions 0 and 3 together: nobody was before them; 2 and 4: 3 was before 2; 4 and 5: in order
     ring = Ring(task("dqn"), parse("actor*2 | learner", 5, free=True), Inline())
-    run = free.Free(ring)
-    monkeypatch.setattr(free, "gather", lambda made: None)
-    monkeypatch.setattr(free, "finish", lambda *_: SimpleNamespace(metrics={}))
+    run = async_loop.AsyncLoop(ring)
+    monkeypatch.setattr(async_loop, "gather_parts", lambda made: None)
+    monkeypatch.setattr(async_loop, "collect_report", lambda *_: SimpleNamespace(metrics={}))
     late = []
     for versions in ((0, 3), (2, 4), (4, 5)):
-        flights: Any = [free.Flight(i, version, None) for i, version in enumerate(versions)]
-        report = run._go_on(free.Lesson(flights, (x for x in ()), None))
+        flights: Any = [
+            async_loop.InFlightRollout(i, version, None) for i, version in enumerate(versions)
+        ]
+        report = run._go_on(async_loop.LearnerStep(flights, (x for x in ()), None))
         late.append(report.metrics["policy/late"])
     assert late == [0, 1, 1]
 
@@ -129,7 +131,7 @@ def test_late_is_who_comes_after_a_newer_one_not_with_it(monkeypatch: Any) -> No
 def test_nobody_is_late_who_is_alone() -> None:
     ring = Ring(task("dqn", ENV), parse("actor | learner", 2, free=True), Threads())
     try:
-        reports = list(rounds(ring, Limits(600)))
+        reports = list(run_rounds(ring, Limits(600)))
     finally:
         ring.close()
     assert reports[-1].metrics["policy/lag_max"] > 0
@@ -139,9 +141,9 @@ def test_nobody_is_late_who_is_alone() -> None:
 def test_a_free_run_goes_on_where_its_iteration_stopped() -> None:
     ring = Ring(task("dqn", ENV), parse("actor*2 | learner", 1, free=True), Threads())
     try:
-        first = next(rounds(ring, Limits(10_000)))
+        first = next(run_rounds(ring, Limits(10_000)))
         flying = ring.free._outstanding()
-        second = next(rounds(ring, Limits(10_000)))
+        second = next(run_rounds(ring, Limits(10_000)))
         assert all(flying[0] is not flight for flight in ring.free._outstanding())
     finally:
         ring.close()
@@ -151,7 +153,7 @@ def test_a_free_run_goes_on_where_its_iteration_stopped() -> None:
 def test_a_free_run_can_be_saved_and_go_on() -> None:
     plan = parse("actor+memory+gradient*2 | update", 1, free=True)
     ring = Ring(task("dqn"), plan)
-    for report, _ in zip(rounds(ring, Limits(10_000)), range(7), strict=False):
+    for report, _ in zip(run_rounds(ring, Limits(10_000)), range(7), strict=False):
         saved = (
             *jax.tree.map(np.array, (ring.tree(), ring.stored())),
             report.round + 1,
@@ -160,5 +162,5 @@ def test_a_free_run_can_be_saved_and_go_on() -> None:
     other = Ring(task("dqn"), plan)
     other.restore(*saved)
     begun = max(ring.free.begun)
-    assert next(rounds(other, Limits(10_000))).round == saved[2]
+    assert next(run_rounds(other, Limits(10_000))).round == saved[2]
     assert min(other.free.begun) > begun  # else keys would come again

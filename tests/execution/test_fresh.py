@@ -10,15 +10,15 @@ import pytest
 
 from execution import toy
 from execution.test_equality import ENV, LANES, SEED, run
-from rondel.envs import make
+from rondel.envs.registry import make
 from rondel.execution.backends.threads import Threads
-from rondel.execution.layout import phases
-from rondel.execution.loop import one_round
-from rondel.execution.meter import STEPS
-from rondel.execution.ring import Ring
-from rondel.execution.task import Task
+from rondel.execution.hostenv.partition import phases
+from rondel.execution.loop.ring import Ring
+from rondel.execution.loop.sync_loop import run_round
+from rondel.execution.stages.task import Task
+from rondel.execution.telemetry.timing import STEPS
 from rondel.memory.newest import newest
-from rondel.plan import parse
+from rondel.plan.parser import parse
 from rondel.types import Algorithm, Trajectory
 
 OVERLAP, ROLLOUT = 2, 4  # no episode of CartPole is over in 4 steps
@@ -64,7 +64,7 @@ def seen(env: Any, plan: str, fresh: bool = True) -> list[Any]:
         if ring.fused:
             run(ring, ring.steps + 1, at_a_time=1)
         else:
-            one_round(ring)
+            run_round(ring)
         rounds.append(Seen(*map(np.asarray, ring.stored())))
     ring.close()
     return rounds
@@ -100,11 +100,11 @@ def test_a_run_over_host_environments_goes_on_as_if_it_had_never_stopped() -> No
     task = Task(watcher(True), make("gymnasium:CartPole-v1"), SEED, LANES, 8)
     whole, half = Ring(task), Ring(task)
     for _ in range(2):
-        one_round(whole)
-    one_round(half)
+        run_round(whole)
+    run_round(half)
     other = Ring(task)
     other.restore(half.tree(), half.stored(), half.round, half.steps)
-    one_round(other)
+    run_round(other)
     np.testing.assert_array_equal(other.stored().obs, whole.stored().obs)
 
 
@@ -112,7 +112,7 @@ def test_to_wait_for_resets_is_to_wait_for_environments() -> None:
     task = Task(watcher(True), make("gymnasium:CartPole-v1"), SEED, LANES, 8)
     ring = Ring(task, parse("env | policy+learner"), Threads())
     for _ in range(3):
-        one_round(ring)
+        run_round(ring)
     (_, told) = ring.metered()[1][0]
     ring.close()
     waited = {(spent.stage, spent.kind): spent.times for spent in told.spent}

@@ -14,14 +14,14 @@ import pytest
 from execution import toy
 from execution.backends.test_recovery import strike
 from execution.test_equality import BLOCK, ENV, LANES, SEED, SPEC, assert_equal, run
-from rondel.execution import learning
-from rondel.execution.backends.processes import Processes
+from rondel.execution.backends.processes.backend import Processes
 from rondel.execution.backends.threads import Threads
-from rondel.execution.fragment import Fragment
-from rondel.execution.loop import Limits, rounds
-from rondel.execution.ring import Ring
-from rondel.execution.task import Task
-from rondel.plan import parse
+from rondel.execution.loop.ring import Ring
+from rondel.execution.loop.sync_loop import Limits, run_rounds
+from rondel.execution.stages import learning
+from rondel.execution.stages.task import Task
+from rondel.execution.workers.stage_worker import StageWorker
+from rondel.plan.parser import parse
 
 STEPS = 900
 HOME = "actor*2 | memory | label*2 | gradient+update"
@@ -102,7 +102,7 @@ def test_copies_of_the_gradient_are_labelled_alike() -> None:
 def test_a_free_run_labels_too(plan: str) -> None:
     ring = Ring(TASK, parse(plan, lag=2, free=True), Threads())
     with closing(ring):
-        reports = list(rounds(ring, Limits(STEPS)))
+        reports = list(run_rounds(ring, Limits(STEPS)))
     assert np.isfinite([report.metrics.get("loss", 0.0) for report in reports]).all()
     assert "loss" in reports[-1].metrics
 
@@ -121,7 +121,7 @@ def test_a_run_goes_on_under_another_plan() -> None:
 def test_a_run_whose_labellers_were_killed_equals_another() -> None:
     backend = Processes(restarts=20)
     with closing(Ring(TASK, parse(HOME), backend)) as ring:
-        reports = rounds(ring, Limits(STEPS))
+        reports = run_rounds(ring, Limits(STEPS))
         next(reports)
         backend.settled(now=True)
         next(reports)
@@ -146,7 +146,7 @@ def test_rows_have_keys_of_their_own_and_blocks(rows: int, size: int) -> None:
 
     def labelled(batch: Any, part: tuple[int, int] = (0, 1)) -> Any:
         zero = jnp.int32(0)
-        return learning.label(task, jnp.uint32(7), jnp.uint32(0), batch, zero, zero, part)
+        return learning.compute_label(task, jnp.uint32(7), jnp.uint32(0), batch, zero, zero, part)
 
     made = labelled(batch)
     assert (made["size"] == size).all()
@@ -158,13 +158,13 @@ def test_rows_have_keys_of_their_own_and_blocks(rows: int, size: int) -> None:
 def test_labels_know_the_learner_as_it_was_when_the_round_began_to_learn() -> None:
     """Updates move it on; what labels are made of stays until the next round's summary."""
     home = parse("actor | memory | gradient+update")
-    fragment = Fragment(TASK, home, 2, 0)
+    fragment = StageWorker(TASK, home, 2, 0)
     fragment.absorb((jnp.zeros((LANES, 4)), jnp.ones(LANES)))
     before = fragment._known
-    fragment.update(learning.Contribution(fragment.learner.params, jnp.float32(1.0), {}))
+    fragment.update(learning.GradientContribution(fragment.learner.params, jnp.float32(1.0), {}))
     assert fragment._known is before
     jax.tree.map(np.testing.assert_array_equal, before[1], before[0])  # the target, at first
     with pytest.raises(AssertionError):
         jax.tree.map(np.testing.assert_array_equal, fragment.learning()[1], before[1])
-    assert Fragment(TASK, parse(HOME), 3, 0).labels is False
-    assert Fragment(TASK, parse(HOME), 2, 1).labels is True
+    assert StageWorker(TASK, parse(HOME), 3, 0).labels is False
+    assert StageWorker(TASK, parse(HOME), 2, 1).labels is True

@@ -13,12 +13,12 @@ import pytest
 
 from execution.test_equality import task
 from marks import few_of
-from rondel.envs import make
-from rondel.execution import fragment
-from rondel.execution.fragment import Fragment
-from rondel.execution.hosted import HostedLanes
-from rondel.execution.spread import SpreadFragment
-from rondel.plan import parse
+from rondel.envs.registry import make
+from rondel.execution.hostenv.host_envs import HostEnvs
+from rondel.execution.workers import stage_worker
+from rondel.execution.workers.gradient_parallel import GradientParallelWorker
+from rondel.execution.workers.stage_worker import StageWorker
+from rondel.plan.parser import parse
 
 TESTS = Path(__file__).parents[1]
 
@@ -39,7 +39,7 @@ from execution import test_equality_control as control
 from execution.backends.same import gymnasium_cartpole
 from execution.test_equality import ENV, assert_equal, run, task
 from rondel.execution.backends.inline import Inline
-from rondel.execution.ring import Ring
+from rondel.execution.loop.ring import Ring
 from rondel.plan import parse
 
 name, text, world = sys.argv[1:]
@@ -104,14 +104,16 @@ WORLD = make("gymnasium:CartPole-v1")
 def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
     """What fragments that are made here ask for, and close."""
     seen: dict[str, list[Any]] = {"memory": [], "closed": []}
-    monkeypatch.setattr(fragment, "refuse_too_much", seen["memory"].append)
-    monkeypatch.setattr(HostedLanes, "close", lambda self: seen["closed"].append(self))
+    monkeypatch.setattr(stage_worker, "check_fits_in_memory", seen["memory"].append)
+    monkeypatch.setattr(HostEnvs, "close", lambda self: seen["closed"].append(self))
     return seen
 
 
 def test_there_must_be_room_for_the_memory_of_every_device(made: dict[str, list[Any]]) -> None:
-    Fragment(task("dqn", WORLD), parse("all"), 0, 0)
-    SpreadFragment(task("dqn", WORLD), parse(SPREAD))  # that there is one device here is no matter
+    StageWorker(task("dqn", WORLD), parse("all"), 0, 0)
+    GradientParallelWorker(
+        task("dqn", WORLD), parse(SPREAD)
+    )  # that there is one device here is no matter
     one, two = made["memory"]
     assert two == 2 * one > 0
 
@@ -122,9 +124,9 @@ def test_environments_are_closed_if_devices_take_no_more(
     def full(*_: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(SpreadFragment, "_everywhere", full)
+    monkeypatch.setattr(GradientParallelWorker, "_everywhere", full)
     with pytest.raises(MemoryError):
-        SpreadFragment(task("dqn", WORLD), parse(SPREAD))
+        GradientParallelWorker(task("dqn", WORLD), parse(SPREAD))
     assert len(made["closed"]) == 1
 
 

@@ -8,14 +8,14 @@ import time
 import pytest
 
 import rondel
-from rondel.execution.meter import (
+from rondel.execution.telemetry.timing import (
     PYTHON,
     SIMULATOR,
     STARTING,
     TRANSPORT,
     XLA,
     Meter,
-    Spent,
+    TimeBucket,
     computed,
     since,
 )
@@ -31,7 +31,10 @@ def test_what_is_marked_adds_up_to_the_time_that_has_passed():
     meter.mark("policy", XLA, 5)  # 16
     meter.mark("env", PYTHON)  # 20
     told = meter.told()
-    assert told.spent == [Spent("env", PYTHON, 1 + 4, 2, 0), Spent("policy", XLA, 2 + 3, 2, 12)]
+    assert told.spent == [
+        TimeBucket("env", PYTHON, 1 + 4, 2, 0),
+        TimeBucket("policy", XLA, 2 + 3, 2, 12),
+    ]
     assert told.seconds == sum(spent.seconds for spent in told.spent) == 10.0
     assert [event.ended - event.began for event in told.events] == [1.0, 2.0, 3.0, 4.0]
 
@@ -42,8 +45,8 @@ def test_the_first_run_of_a_program_is_not_like_others():
     for program in ("act", "act", "finish"):
         meter.ran("policy", program)
     assert meter.told().spent == [
-        Spent("policy", STARTING, 5.0 + 3.0, 2, 0),
-        Spent("policy", XLA, 1.0, 1, 0),
+        TimeBucket("policy", STARTING, 5.0 + 3.0, 2, 0),
+        TimeBucket("policy", XLA, 1.0, 1, 0),
     ]
 
 
@@ -53,15 +56,15 @@ def test_the_first_run_of_each_copy_in_a_thread_is_its_own():
     for meter.copy in ("actor 1", "actor 2", "actor 1"):  # each has a program to compile
         meter.ran("policy", "act")
     assert meter.told().spent == [
-        Spent("policy", STARTING, 5.0 + 4.0, 2, 0),
-        Spent("policy", XLA, 1.0, 1, 0),
+        TimeBucket("policy", STARTING, 5.0 + 4.0, 2, 0),
+        TimeBucket("policy", XLA, 1.0, 1, 0),
     ]
 
 
 def test_what_was_spent_of_late_is_without_what_was_spent_before():
-    before = [Spent("env", PYTHON, 2.0, 3, 7), Spent("policy", XLA, 1.0, 1, 0)]
-    now = [Spent("env", PYTHON, 5.0, 4, 9), Spent("policy", XLA, 1.0, 1, 0)]
-    assert since(now, before) == [Spent("env", PYTHON, 3.0, 1, 2)]
+    before = [TimeBucket("env", PYTHON, 2.0, 3, 7), TimeBucket("policy", XLA, 1.0, 1, 0)]
+    now = [TimeBucket("env", PYTHON, 5.0, 4, 9), TimeBucket("policy", XLA, 1.0, 1, 0)]
+    assert since(now, before) == [TimeBucket("env", PYTHON, 3.0, 1, 2)]
     assert since(now, []) == now
 
 
@@ -73,7 +76,7 @@ def test_in_passing_a_meter_says_something_at_most_once_a_second():
         meter.mark("env", PYTHON)
         due += [meter.is_due(), meter.is_due()]
     assert due == [True, False, False, True, False, False, False]
-    assert meter.glance().spent == (Spent("env", PYTHON, 1.6, 3, 0),)
+    assert meter.glance().spent == (TimeBucket("env", PYTHON, 1.6, 3, 0),)
     assert meter.glance().who == meter.told().who
 
 
@@ -115,14 +118,14 @@ def test_a_loop_marks_what_it_does_in_turn():
     beat = meter.beats(("policy", XLA), ("env", SIMULATOR))
     for _ in range(3):  # at 3, 6 and 10: it ends within a turn
         beat()
-    seen = [Spent("driver", PYTHON, 1.0, 1, 0), Spent("policy", XLA, 2.0 + 4.0, 2, 0)]
-    seen.append(Spent("env", SIMULATOR, 3.0, 1, 0))
+    seen = [TimeBucket("driver", PYTHON, 1.0, 1, 0), TimeBucket("policy", XLA, 2.0 + 4.0, 2, 0)]
+    seen.append(TimeBucket("env", SIMULATOR, 3.0, 1, 0))
     assert list(meter.glance().spent) == seen  # in passing, too
     assert meter.glance().seconds == 10.0
     assert meter.newest()[:2] == ("policy", 10.0)  # and its environment is next
     meter.mark("learner", XLA)  # 15, which has all since the loop
     told = meter.told()
-    assert told.spent == [*seen, Spent("learner", XLA, 5.0, 1, 0)]
+    assert told.spent == [*seen, TimeBucket("learner", XLA, 5.0, 1, 0)]
     assert [event.ended - event.began for event in told.events] == [1.0, 2.0, 3.0, 4.0, 5.0]
     assert [event.stage for event in told.events] == [
         "driver",

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from rondel.execution.meter import PYTHON, XLA, Meter
-from rondel.execution.patience import Patience, Watch, patience
+from rondel.execution.telemetry.timeouts import HangWarning, Timeouts, timeouts_for
+from rondel.execution.telemetry.timing import PYTHON, XLA, Meter
 
 pytestmark = pytest.mark.fault
 
@@ -21,17 +21,17 @@ def _wait_for(caplog, n: int) -> list[str]:
 
 
 def test_a_short_deadline_leaves_time_to_compile():
-    assert patience(2.0) == Patience(2.0, 60.0)
-    assert patience(600.0) == Patience(600.0, 600.0)
-    assert patience(2.0).of("produce", {"begin"}) == 60.0
-    assert patience(2.0).twice().of("begin", {"begin"}) == 4.0
+    assert timeouts_for(2.0) == Timeouts(2.0, 60.0)
+    assert timeouts_for(600.0) == Timeouts(600.0, 600.0)
+    assert timeouts_for(2.0).of("produce", {"begin"}) == 60.0
+    assert timeouts_for(2.0).twice().of("begin", {"begin"}) == 4.0
 
 
 def test_a_step_that_does_not_return_is_said_once(caplog):
     meter = Meter()
     meter.mark("policy", XLA)  # from here on it is the environment's turn
     with caplog.at_level(logging.WARNING, "rondel"):
-        watch = Watch("Slow-v0", meter, 0.05)
+        watch = HangWarning("Slow-v0", meter, 0.05)
         _wait_for(caplog, 1)
         time.sleep(0.2)
         meter.mark("env", PYTHON)  # now it is the policy's, which may take its time

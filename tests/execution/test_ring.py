@@ -11,9 +11,9 @@ import pytest
 from execution import toy
 from execution.test_equality import ENV, SEED, assert_equal, run, task
 from rondel.errors import RondelError
-from rondel.execution.loop import Limits, NotFinite, met, next_pace, rounds
-from rondel.execution.ring import Ring
-from rondel.plan import parse
+from rondel.execution.loop.ring import Ring
+from rondel.execution.loop.sync_loop import Limits, NotFinite, is_finished, next_pace, run_rounds
+from rondel.plan.parser import parse
 
 
 def test_the_pace_follows_the_clock_within_bounds() -> None:
@@ -58,20 +58,20 @@ def test_no_report_of_a_call_that_ends_in_nan_is_seen() -> None:
     broken = learner.inner._replace(inner=learner.inner.inner._replace(params=params))
     ring.update[0].call("restore", {"learner": learner._replace(inner=broken)})
     with pytest.raises(NotFinite, match="is nan"):
-        next(rounds(ring, Limits(10_000), at_a_time=8))
+        next(run_rounds(ring, Limits(10_000), at_a_time=8))
 
 
 def test_a_goal_is_met_in_the_precision_that_the_program_has() -> None:
     ring = Ring(task("ppo"))
     ring.recent = ring.recent._replace(returns=np.full(100, 0.7, np.float32), ended=np.int32(100))
     goal = float(ring.recent.returns.mean())
-    assert met(ring, Limits(10_000, until_return=goal))
-    assert list(rounds(ring, Limits(10_000, until_return=goal))) == []
+    assert is_finished(ring, Limits(10_000, until_return=goal))
+    assert list(run_rounds(ring, Limits(10_000, until_return=goal))) == []
 
 
 def test_means_are_those_of_the_round_that_they_are_reported_with() -> None:
     window: list[float] = []
-    for report in rounds(Ring(task("ppo")), Limits(4_000), at_a_time=16):
+    for report in run_rounds(Ring(task("ppo")), Limits(4_000), at_a_time=16):
         window = [*window, *report.returns][-100:]
         if window:
             assert report.return_mean == pytest.approx(np.mean(window), rel=1e-5)

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from rondel.execution.backend import Late, Lost
-from rondel.execution.supervise import (
+from rondel.execution.backends.protocol import Lost, Unresponsive
+from rondel.execution.backends.recovery.policy import (
     MOST_BYTES,
     Death,
     Keeping,
@@ -85,7 +85,9 @@ def test_a_run_is_stopped(case: str) -> None:
 
 
 def test_who_missed_another_says_what_became_of_that_one_and_no_more() -> None:
-    how = because(Late("env 1 of 2 took no step within 9 s: its environment hangs, or is slower."))
+    how = because(
+        Unresponsive("env 1 of 2 took no step within 9 s: its environment hangs, or is slower.")
+    )
     hung = Death(how, killed=False, action="step(3)", progress=False)
     assert told(hung) == "stopped, because env 1 of 2 took no step within 9 s in step(3)"
     assert because(Lost("env 1 of 2 is gone.")) == "stopped, because env 1 of 2 is gone"

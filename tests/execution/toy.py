@@ -8,10 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rondel import ops
-from rondel.execution.keys import key_of, per_lane
-from rondel.execution.seeds import Purpose
+from rondel.execution.hostenv.seeds import Purpose
+from rondel.execution.stages.rng import per_lane, purpose_key
 from rondel.memory.replay import Transitions, prioritised
+from rondel.ops import random
+from rondel.ops.masks import masked_mean
+from rondel.ops.returns import n_step_returns
 from rondel.types import Algorithm, EnvSpec, HostWorld, Step, Trajectory
 
 
@@ -42,17 +44,17 @@ def make(config: None, spec: EnvSpec) -> Algorithm:
     def act(weights: Any, carry: Any, obs: Any, keys: Any, explore: bool, own: Any = 0.0) -> Any:
         params, mean = weights
         h, q = net(params, carry["h"] + own, obs - jnp.broadcast_to(mean, obs.shape))
-        u = ops.random.uniform(keys, 2)
+        u = random.uniform(keys, 2)
         greedy = q.argmax(-1).astype(jnp.int32)
         other = (u[:, 1] > 0.5).astype(jnp.int32)
         action = jnp.where(u[:, 0] < carry["epsilon"], other, greedy) if explore else greedy
         return action, {**carry, "h": h}, {"q": q.max(-1)}
 
     def start(weights: Any, key: Any, lane: Any) -> Any:
-        return 0.01 * ops.random.normal(ops.random.fold(key[None], lane), width)
+        return 0.01 * random.normal(random.fold(key[None], lane), width)
 
     def prepare(weights: Any, tr: Trajectory) -> Any:
-        reward, discount, offset, valid = ops.n_step(
+        reward, discount, offset, valid = n_step_returns(
             tr.reward, tr.terminated, tr.truncated, tr.valid, 0.9, 3
         )
         rows = reward.shape[0]
@@ -82,7 +84,7 @@ def make(config: None, spec: EnvSpec) -> Algorithm:
             q = jnp.sum(net(params, h, here)[1] * jax.nn.one_hot(batch.action, n), -1)
             goal = batch.reward + batch.discount * net(target, h, there)[1].max(-1) + noise
             td = jax.lax.stop_gradient(goal) - q
-            return ops.masked_mean(td**2 / jnp.maximum(batch.ratio, 0.1), batch.valid), jnp.abs(td)
+            return masked_mean(td**2 / jnp.maximum(batch.ratio, 0.1), batch.valid), jnp.abs(td)
 
         (value, td), grads = jax.value_and_grad(loss, has_aux=True)(params)
         return grads, batch.valid.sum().astype(jnp.float32), td, {"loss": value}
@@ -118,7 +120,7 @@ def labelled(config: None, spec: EnvSpec) -> Algorithm:
         _, target, mean = variables
         there = batch.next_obs - jnp.broadcast_to(mean, batch.next_obs.shape)
         ahead = (jnp.tanh(there @ target["w"]) @ target["o"]).max(-1)
-        noise = 0.1 * ops.random.normal(keys, 1)[:, 0]
+        noise = 0.1 * random.normal(keys, 1)[:, 0]
         goal = batch.reward + batch.discount * ahead + noise
         return batch._replace(reward=goal, discount=jnp.zeros_like(goal))
 
@@ -135,7 +137,9 @@ class HostTwin:
     def reset(self, seeds: Any) -> Step:
         again = max(0, self._resets - 1)  # a run's start and its round 0 are the same
         self._resets += 1
-        self._state, step = self._init(per_lane(key_of(self._seed, Purpose.ENV, again), self._lane))
+        self._state, step = self._init(
+            per_lane(purpose_key(self._seed, Purpose.ENV, again), self._lane)
+        )
         return jax.tree.map(np.asarray, step)
 
     def step(self, action: Any) -> Step:

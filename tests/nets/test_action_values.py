@@ -5,7 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rondel import nets
+from rondel.nets.action_values import dueling_head, value_head
+from rondel.nets.encode import encode
+from rondel.nets.torso import make_torso
 from rondel.ops import random
 from rondel.spaces import Box, Discrete, zeros
 
@@ -24,7 +26,7 @@ def build(network):
 
 
 def dueling(shared, stream):
-    return nets.dueling(*nets.torso("mlp", SPACE, shared, jax.nn.relu), 4, stream)
+    return dueling_head(*make_torso("mlp", SPACE, shared, jax.nn.relu), 4, stream)
 
 
 @pytest.mark.parametrize(("shared", "stream"), [((), ()), ((), (6,)), ((16,), (6,))])
@@ -58,16 +60,16 @@ def test_the_streams_of_a_dueling_network_begin_with_their_gains():
 
 
 def test_one_layer_behind_a_torso():
-    network = nets.action_values(*nets.torso("mlp", SPACE, ()), 4)
+    network = value_head(*make_torso("mlp", SPACE, ()), 4)
     params, obs = build(network), observations(2, 3)
     assert params["torso"] == []
-    expected = np.asarray(nets.encode(SPACE, obs)) @ np.asarray(params["q"][0]["w"])
+    expected = np.asarray(encode(SPACE, obs)) @ np.asarray(params["q"][0]["w"])
     np.testing.assert_allclose(network.apply(params, obs), expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("head", [nets.action_values, nets.dueling])
+@pytest.mark.parametrize("head", [value_head, dueling_head])
 def test_an_image_may_be_what_the_torso_sees(head):
     image = Box(np.zeros((4, 10, 10), np.uint8), np.full((4, 10, 10), 255, np.uint8), "uint8")
-    network = head(*nets.torso("auto", image), 3)
+    network = head(*make_torso("auto", image), 3)
     params = jax.eval_shape(network.init, random.key(0))
     assert jax.eval_shape(network.apply, params, zeros(image, 2, 5)).shape == (2, 5, 3)

@@ -4,7 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rondel import nets
+from rondel.nets.critic import ensemble, make_critic, make_policy
+from rondel.nets.encode import encode
+from rondel.nets.torso import make_torso
 from rondel.ops import random
 from rondel.spaces import Box, Discrete, zeros
 
@@ -20,17 +22,17 @@ def observations(*batch):
 
 
 def test_a_critic_sees_observation_and_action_alike():
-    network = nets.critic(*nets.torso("auto", SPACE, ()), 2, ())
+    network = make_critic(*make_torso("auto", SPACE, ()), 2, ())
     params = jax.jit(network.init)(random.key(0))
     assert params["torso"] == []
     obs, action = observations(2, 3), np.full((2, 3, 2), 0.5, np.float32)
-    seen = np.concatenate([nets.encode(SPACE, obs), action], -1)
+    seen = np.concatenate([encode(SPACE, obs), action], -1)
     expected = (seen @ np.asarray(params["q"][0]["w"]))[..., 0]
     np.testing.assert_allclose(network.apply(params, (obs, action)), expected, rtol=1e-5)
 
 
 def test_a_critic_judges_several_actions_for_what_is_seen_once():
-    network = nets.critic(*nets.torso("auto", SPACE, ()), 2, (8,))
+    network = make_critic(*make_torso("auto", SPACE, ()), 2, (8,))
     params = jax.jit(network.init)(random.key(0))
     obs = observations(3)
     action = np.random.default_rng(1).uniform(-1.0, 1.0, (3, 4, 2)).astype(np.float32)
@@ -40,7 +42,7 @@ def test_a_critic_judges_several_actions_for_what_is_seen_once():
 
 
 def test_a_policy_begins_in_the_middle():
-    network = nets.policy(*nets.torso("auto", SPACE, ()), 2, (16,))
+    network = make_policy(*make_torso("auto", SPACE, ()), 2, (16,))
     params = jax.jit(network.init)(random.key(0))
     out = network.apply(params, observations(2, 3))
     assert out.shape == (2, 3, 2)
@@ -48,8 +50,8 @@ def test_a_policy_begins_in_the_middle():
 
 
 def test_several_networks_are_each_for_itself():
-    one = nets.critic(*nets.torso("auto", SPACE, ()), 2, (4,))
-    network = nets.several(one, 3)
+    one = make_critic(*make_torso("auto", SPACE, ()), 2, (4,))
+    network = ensemble(one, 3)
     params = jax.jit(network.init)(random.key(0))
     pair = observations(6), jnp.zeros((6, 2))
     q = network.apply(params, pair)
@@ -61,10 +63,10 @@ def test_several_networks_are_each_for_itself():
 
 
 def test_an_image_may_be_what_they_see():
-    seen = nets.torso("auto", IMAGE, ())
+    seen = make_torso("auto", IMAGE, ())
     for network, given in (
-        (nets.critic(*seen, 2, (8,)), (zeros(IMAGE, 2, 5), zeros(FLOATS, 2, 5)[..., :2])),
-        (nets.policy(*seen, 4, (8,)), zeros(IMAGE, 2, 5)),
+        (make_critic(*seen, 2, (8,)), (zeros(IMAGE, 2, 5), zeros(FLOATS, 2, 5)[..., :2])),
+        (make_policy(*seen, 4, (8,)), zeros(IMAGE, 2, 5)),
     ):
         params = jax.eval_shape(network.init, random.key(0))
         assert jax.eval_shape(network.apply, params, given).shape[:2] == (2, 5)

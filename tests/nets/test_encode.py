@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rondel.nets import encode, mask_of, width
+from rondel.nets.encode import encode, encoded_width, mask_of
 from rondel.spaces import MASK, Box, Discrete, MultiBinary, MultiDiscrete, zeros
 
 FLOATS = Box(np.full(2, -np.inf, np.float32), np.full(2, np.inf, np.float32))
@@ -57,7 +57,7 @@ def batched(space, obs, batch):
 def test_what_an_observation_becomes(case, batch):
     space, obs, expected = CASES[case]
     out = jax.jit(partial(encode, space))(batched(space, obs, batch))
-    assert out.shape == (*batch, width(space))
+    assert out.shape == (*batch, encoded_width(space))
     assert out.dtype == jnp.float32
     np.testing.assert_allclose(out, np.broadcast_to(expected, (*batch, len(expected))), rtol=1e-6)
 

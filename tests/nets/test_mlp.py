@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rondel import nets
-from rondel.nets.mlp import forward
+from rondel.nets.mlp import forward, mlp
 from rondel.ops import random
 from rondel.spaces import Box, Discrete
 
@@ -27,7 +26,7 @@ def build(network, seed=0):
 @pytest.mark.parametrize("batch", [(), (4,), (2, 4)])
 @pytest.mark.parametrize("hidden", [(), (16,), (16, 12)])
 def test_outputs_of_any_batch(hidden, batch):
-    network = nets.mlp(SPACE, hidden, 3)
+    network = mlp(SPACE, hidden, 3)
     params = jax.eval_shape(network.init, random.key(0))
     assert [layer["w"].shape for layer in params] == [*zip((8, *hidden), (*hidden, 3), strict=True)]
     out = jax.eval_shape(network.apply, params, observations(*batch))
@@ -47,7 +46,7 @@ def test_forward_by_hand():
 
 @pytest.mark.parametrize("last_scale", [1.0, 0.01])
 def test_layers_begin_orthogonal_with_their_gains(last_scale):
-    params = build(nets.mlp(SPACE, (32, 6), 4, last_scale=last_scale))
+    params = build(mlp(SPACE, (32, 6), 4, last_scale=last_scale))
     gains = [np.sqrt(2), np.sqrt(2), last_scale]
     for layer, gain in zip(params, gains, strict=True):
         w = np.asarray(layer["w"], np.float64) / gain
@@ -57,7 +56,7 @@ def test_layers_begin_orthogonal_with_their_gains(last_scale):
 
 
 def test_layers_begin_differently_from_each_other_and_from_key_to_key():
-    network = nets.mlp(FLOATS, (5, 5), 5)
+    network = mlp(FLOATS, (5, 5), 5)
     one, two = build(network), build(network, seed=1)
     weights = [np.asarray(layer["w"]) for layer in (*one, *two)]
     for i, w in enumerate(weights):
@@ -68,7 +67,7 @@ def test_layers_begin_differently_from_each_other_and_from_key_to_key():
 
 def test_orthogonal_matrices_are_drawn_without_a_preferred_sign():
     """QR alone has a fixed sign in its diagonal; Mezzadri, arXiv math-ph/0609050."""
-    init = jax.jit(jax.vmap(nets.mlp(FLOATS, (), 5).init))
+    init = jax.jit(jax.vmap(mlp(FLOATS, (), 5).init))
     keys = random.fold(random.key(0)[None], jnp.arange(500))
     w = np.asarray(init(keys)[0]["w"])
     # of 500 entries with mean 0 and variance 1/5 the mean has a deviation of 0.02

@@ -5,9 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rondel import nets
 from rondel.errors import RondelError
-from rondel.nets.recurrent import CELLS
+from rondel.nets.actor_critic import separate_networks, shared_torso
+from rondel.nets.mlp import mlp
+from rondel.nets.recurrent import CELLS, make_cell
 from rondel.spaces import Box
 
 KEY = jax.random.key(0, impl="threefry2x32")
@@ -19,7 +20,7 @@ def sigmoid(x):
 
 def weights(kind):
     """A cell with inputs of width 2 and size 1, all of whose numbers differ: (cell, params)."""
-    cell = nets.cell(kind, 2, 1)
+    cell = make_cell(kind, 2, 1)
     like = cell.init(KEY)
     leaves, tree = jax.tree.flatten(like)
     numbers = np.random.default_rng(1).normal(size=sum(x.size for x in leaves)).astype(np.float32)
@@ -63,7 +64,7 @@ def test_lstm():
 
 @pytest.mark.parametrize("kind", CELLS)
 def test_gates_are_orthogonal_and_episodes_begin_with_nothing(kind):
-    cell = nets.cell(kind, 5, 4)
+    cell = make_cell(kind, 5, 4)
     params = cell.init(KEY)
     gates = np.split(
         np.concatenate([params["x"]["w"], params["h"]["w"]]), len(params["x"]["b"]) // 4, 1
@@ -75,7 +76,7 @@ def test_gates_are_orthogonal_and_episodes_begin_with_nothing(kind):
 
 def test_an_unknown_memory_gets_a_sentence():
     with pytest.raises(RondelError, match="gru, lstm and none would work"):
-        nets.cell("rnn", 1, 1)
+        make_cell("rnn", 1, 1)
 
 
 def space(n):
@@ -84,8 +85,8 @@ def space(n):
 
 @pytest.mark.parametrize("kind", CELLS)
 def test_unrolled_is_step_by_step(kind):
-    torso = nets.mlp(space(3), (8,), 6)
-    model = nets.shared(torso, 6, 2, nets.cell(kind, 6, 5))
+    torso = mlp(space(3), (8,), 6)
+    model = shared_torso(torso, 6, 2, make_cell(kind, 6, 5))
     params = model.init(KEY)
     random = np.random.default_rng(0)
     obs = jnp.array(random.normal(size=(7, 4, 3)), jnp.float32)
@@ -106,7 +107,7 @@ def test_unrolled_is_step_by_step(kind):
 
 
 def test_without_memory_rows_may_have_any_axes():
-    model = nets.separate(nets.mlp(space(3), (8,), 2), nets.mlp(space(3), (8,), 1))
+    model = separate_networks(mlp(space(3), (8,), 2), mlp(space(3), (8,), 1))
     params = model.init(KEY)
     obs = jnp.ones((5, 4, 3))
     judged, carries = model.unroll(params, (), obs, None)

@@ -4,7 +4,7 @@ import numpy as np
 import optax
 import pytest
 
-from rondel import ops
+from rondel.ops import optimisers
 from rondel.ops.optimisers import SMALL
 
 TREES = {
@@ -18,7 +18,7 @@ TREES = {
 def test_a_packed_optimiser_gives_each_parameter_the_same(name):
     params = TREES[name]
     inner = optax.chain(optax.clip_by_global_norm(1.0), optax.scale_by_adam())
-    packed = ops.packed(inner)
+    packed = optimisers.packed(inner)
     plain_state, packed_state = inner.init(params), packed.init(params)
     for _ in range(3):
         plain, plain_state = inner.update(params, plain_state)
@@ -29,7 +29,7 @@ def test_a_packed_optimiser_gives_each_parameter_the_same(name):
 
 def test_it_hands_parameters_on_to_those_who_want_them():
     params = {"b": jnp.ones(3), "w": jnp.full(SMALL + 1, 2.0)}
-    packed = ops.packed(optax.add_decayed_weights(0.5))
+    packed = optimisers.packed(optax.add_decayed_weights(0.5))
     zeros = jax.tree.map(jnp.zeros_like, params)
     direction, _ = packed.update(zeros, packed.init(params), params)
     jax.tree.map(lambda d, p: np.testing.assert_array_equal(d, 0.5 * p), direction, params)

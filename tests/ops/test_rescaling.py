@@ -5,7 +5,8 @@ import warnings
 import jax.numpy as jnp
 import numpy as np
 
-from rondel.ops import rescale, restore, return_distributions
+from rondel.ops import return_distributions
+from rondel.ops.rescaling import rescale, restore
 
 with warnings.catch_warnings():  # what rlax imports is older than jax
     warnings.simplefilter("ignore")

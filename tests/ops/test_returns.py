@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rondel.ops.returns import gae, n_step, to_the_end, vtrace
+from rondel.ops.returns import gae, n_step_returns, returns_to_go, vtrace
 
 with warnings.catch_warnings():  # what rlax imports is older than jax
     warnings.simplefilter("ignore")
     import rlax
 
-jitted = jax.jit(n_step, static_argnums=5)
+jitted = jax.jit(n_step_returns, static_argnums=5)
 
 
 def column(*numbers):
@@ -102,7 +102,7 @@ def test_n_step_by_hand():
     # n = 3, discount 0.5, 4 items from 6 rows. Row 2 terminates, row 3 resets.
     reward = column(1, 2, 4, 0, 8, 16)
     arguments = reward, flags(0, 0, 1, 0, 0, 0), flags(0, 0, 0, 0, 0, 0), flags(1, 1, 1, 0, 1, 1)
-    return_, discount, offset, valid = n_step(*arguments, 0.5, 3)
+    return_, discount, offset, valid = n_step_returns(*arguments, 0.5, 3)
     # t=0: 1 + 0.5 * 2 + 0.25 * 4 = 3 over 3 rows, ended in a termination: discount 0
     # t=1: 2 + 0.5 * 4 = 4 over 2;   t=2: 4 over 1;   t=3 only resets
     np.testing.assert_allclose(return_[:3], column(3, 4, 4))
@@ -111,7 +111,9 @@ def test_n_step_by_hand():
     np.testing.assert_array_equal(valid, flags(1, 1, 1, 0))
     assert offset.dtype == jnp.int32
 
-    return_, discount, offset, _ = n_step(arguments[0], *arguments[2:0:-1], arguments[3], 0.5, 3)
+    return_, discount, offset, _ = n_step_returns(
+        arguments[0], *arguments[2:0:-1], arguments[3], 0.5, 3
+    )
     # the same, truncated: bootstraps with 0.5**offset
     np.testing.assert_allclose(return_[:3], column(3, 4, 4))
     np.testing.assert_allclose(discount[:3], column(0.125, 0.25, 0.5))
@@ -124,7 +126,7 @@ def test_n_step_is_rlax_within_an_episode(n):
     reward = jnp.float32(rng.normal(size=(8 + n - 1, 1)))
     value = jnp.float32(rng.normal(size=8 + n))
     never = jnp.zeros(reward.shape, bool)
-    return_, discount, offset, _ = n_step(reward, never, never, ~never, 0.9, n)
+    return_, discount, offset, _ = n_step_returns(reward, never, never, ~never, 0.9, n)
     ours = return_[:, 0] + discount[:, 0] * value[jnp.arange(8) + offset[:, 0]]
     rows = reward.shape[0]
     oracle = rlax.n_step_bootstrapped_returns(reward[:, 0], jnp.full(rows, 0.9), value[1:], n)
@@ -251,9 +253,9 @@ def test_returns_to_the_end_by_hand():
     known = [0, 1, 3, 4]
     # discount 0.5: 1 + 0.5 * 2;  2, whatever its last observation is worth
     # cut off: 4 + 0.5 * 16 = 12, and 3 + 0.5 * 12 = 9; without values 4, and 3 + 0.5 * 4 = 5
-    return_, end = to_the_end(reward, value, *rows, 0.5)
+    return_, end = returns_to_go(reward, value, *rows, 0.5)
     np.testing.assert_allclose(return_[known, 0], [2, 2, 9, 12])
     assert end[jnp.array([*known, 6]), 0].tolist() == [1, 1, 4, 4, 7]
-    return_, again = to_the_end(reward, None, *rows, 0.5)
+    return_, again = returns_to_go(reward, None, *rows, 0.5)
     np.testing.assert_allclose(return_[known, 0], [2, 2, 5, 4])
     np.testing.assert_array_equal(again, end)

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from rondel import ops
+from rondel.ops.unroll import unroll_cell
 
 
 def test_episodes_begin_with_the_start():
@@ -13,7 +13,7 @@ def test_episodes_begin_with_the_start():
     """
     x = jnp.array([[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]])
     first = jnp.array([[False, True], [False, False], [True, False]])
-    ys, carries = ops.unroll(
+    ys, carries = unroll_cell(
         lambda c, x: (c + x, 10.0 * (c + x)),
         jnp.array([100.0, 100.0]),
         jnp.array([1.0, 7.0]),
@@ -25,7 +25,7 @@ def test_episodes_begin_with_the_start():
 
 
 def test_carries_are_trees():
-    ys, carries = ops.unroll(
+    ys, carries = unroll_cell(
         lambda c, x: ({"a": c["a"] + x, "b": c["b"]}, c["a"]),
         {"a": jnp.zeros(1), "b": jnp.zeros((1, 2, 3))},
         {"a": jnp.ones(1), "b": jnp.ones((1, 2, 3))},

@@ -3,7 +3,9 @@
 import pytest
 
 from rondel.errors import RondelError
-from rondel.plan import PRESETS, check, parse, settled
+from rondel.plan.parser import parse
+from rondel.plan.presets import PRESETS
+from rondel.plan.validate import check, resolve_ranges
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -222,12 +224,12 @@ def test_free_gradients_of_their_own_are_older_than_the_lag():
     ],
 )
 def test_a_range_is_settled(text, room, plan):
-    assert str(settled(parse(text), lanes=32, block=8, room=room)) == plan
+    assert str(resolve_ranges(parse(text), lanes=32, block=8, room=room)) == plan
 
 
 def test_a_range_without_a_number_that_fits():
     with pytest.raises(RondelError) as caught:
-        settled(parse("actor*3..3 | learner"), lanes=32, block=8, room=9)
+        resolve_ranges(parse("actor*3..3 | learner"), lanes=32, block=8, room=9)
     assert str(caught.value) == (
         "No number of copies in actor*3..3 can share 32 lanes in blocks of 8 evenly; actor*1, 2 or "
         "4, or --lanes 24, would work.\n  actor*3..3 | learner\n  ^^^^^^^^^^"

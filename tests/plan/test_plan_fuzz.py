@@ -5,9 +5,11 @@ from hypothesis import strategies as st
 
 from fuzz import QUICK_AND_LONG, holds, mutated
 from rondel.errors import RondelError
-from rondel.plan import ORDER, PRESETS, check, parse, settled
-from rondel.plan.pieces import ALIASES
+from rondel.plan.parser import parse
+from rondel.plan.pieces import ALIASES, ORDER
+from rondel.plan.presets import PRESETS
 from rondel.plan.resources import resources_for
+from rondel.plan.validate import check, resolve_ranges
 
 pytestmark = pytest.mark.fault
 
@@ -82,7 +84,7 @@ def test_any_plan_fits_or_gets_a_sentence(effort):
     def one(asked):
         text, lanes, block, max_lag = asked
         try:
-            plan = settled(parse(text), lanes=lanes, block=block, room=2)
+            plan = resolve_ranges(parse(text), lanes=lanes, block=block, room=2)
             check(plan, lanes=lanes, block=block, max_lag=max_lag)
         except RondelError as error:
             assert_sentence(error)

@@ -3,7 +3,7 @@
 import pytest
 
 from rondel.errors import RondelError
-from rondel.plan import parse
+from rondel.plan.parser import parse
 from rondel.plan.resources import resources_for
 
 PLAN = parse("env*4 | policy | learner")

@@ -9,8 +9,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from rondel.errors import RondelError
-from rondel.plan import ORDER, PRESETS, STAGES, Piece, Plan, parse
-from rondel.plan.pieces import AUTO
+from rondel.plan.parser import parse
+from rondel.plan.pieces import AUTO, ORDER, STAGES, Piece
+from rondel.plan.plan import Plan
+from rondel.plan.presets import PRESETS
 
 ACTOR, LEARNER = STAGES[:2], STAGES[2:]
 

@@ -3,7 +3,10 @@
 import pytest
 
 from rondel.errors import RondelError
-from rondel.plan import PRESETS, STAGES, Piece, Plan, parse
+from rondel.plan.parser import parse
+from rondel.plan.pieces import STAGES, Piece
+from rondel.plan.plan import Plan
+from rondel.plan.presets import PRESETS
 
 ACTOR, LEARNER = STAGES[:2], STAGES[2:]
 NAMES = "env, policy, memory, label, gradient, update, all, learner"

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from rondel.run import checkpoint, whereabouts
+from rondel.run.storage import checkpoint, locate
 
 CACHE = os.environ["JAX_COMPILATION_CACHE_DIR"]
 STEPS = 6_000
@@ -54,7 +54,7 @@ def wait_for(process, instant, folder):
 
 def _newest(folder):
     try:
-        return checkpoint.read_meta(whereabouts.find(folder))
+        return checkpoint.read_meta(locate.find_checkpoint(folder))
     except checkpoint.RondelError:  # it is being pruned right now
         return {"steps": 0}
 
@@ -80,7 +80,7 @@ def remains(folder: Path):
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     for row in rows:
         del row["seconds"], row["steps_per_second"]
-    newest = whereabouts.find(folder)
+    newest = locate.find_checkpoint(folder)
     checkpoint.verify(newest)
     arrays = [(newest / name).read_bytes() for name in sorted(os.listdir(newest))]
     return rows, arrays, sorted(os.listdir(folder)), sorted(os.listdir(newest))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from rondel.execution.meter import TRANSPORT
-from rondel.run.profile import About, Own, Piece, Profile, Share
+from rondel.execution.telemetry.timing import TRANSPORT
+from rondel.run.profiling.run_profile import CopyTimes, Piece, Profile, RunFacts, TimeShare
 
-ABOUT = About(
+ABOUT = RunFacts(
     **{"plan": "all", "on": "processes", "env": "gymnasium:Humanoid-v5", "lanes": 8, "lag": 0},
     **{"free": False, "traced": False, "fused": False, "cores": 2, "draws": 4, "batched": False},
     remedies={},
@@ -15,7 +15,7 @@ ABOUT = About(
 
 
 def made_up(*pieces: Piece, remedies: dict[str, str] | None = None, **other: Any) -> Profile:
-    mine = {name: value for name, value in other.items() if name in About._fields}
+    mine = {name: value for name, value in other.items() if name in RunFacts._fields}
     rest = {name: value for name, value in other.items() if name not in mine}
     about = ABOUT._replace(remedies=remedies or {}, **mine)
     return Profile(
@@ -23,15 +23,15 @@ def made_up(*pieces: Piece, remedies: dict[str, str] | None = None, **other: Any
     )
 
 
-def shares(parts: dict[str, float]) -> tuple[Share, ...]:
+def shares(parts: dict[str, float]) -> tuple[TimeShare, ...]:
     """By stage and kind: `env_simulator=0.7`."""
     split = ((key.partition("_"), part) for key, part in parts.items())
-    return tuple(Share(key[0], key[2], part, 10 * part, 100, 0) for key, part in split)
+    return tuple(TimeShare(key[0], key[2], part, 10 * part, 100, 0) for key, part in split)
 
 
 def piece(name: str, copies: int = 1, computed: float | None = None, **parts: float) -> Piece:
     """Copies that are all alike."""
-    own = (Own(name, shares(parts), computed),) * copies
+    own = (CopyTimes(name, shares(parts), computed),) * copies
     return Piece(name, copies, shares(parts), own)
 
 
@@ -43,7 +43,7 @@ def moving(piece: Piece, count: int) -> Piece:
 
 def uneven(name: str, *each: dict[str, float]) -> Piece:
     """Copies that differ, each with the same kinds."""
-    owns = tuple(Own(f"{name} {i + 1}", shares(parts), None) for i, parts in enumerate(each))
+    owns = tuple(CopyTimes(f"{name} {i + 1}", shares(parts), None) for i, parts in enumerate(each))
     means = {kind: sum(parts[kind] for parts in each) / len(each) for kind in each[0]}
     return Piece(name, len(each), shares(means), owns)
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from rondel.run import checkpoint
+from rondel.run.storage import checkpoint
 
 
 class State(NamedTuple):

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 from rondel.errors import RondelError
-from rondel.run import checkpoint, whereabouts
-from rondel.run.checkpoint import CheckpointError
-from rondel.run.whereabouts import MEMORY, STATE
+from rondel.run.storage import checkpoint, locate
+from rondel.run.storage.checkpoint import CheckpointError
+from rondel.run.storage.locate import MEMORY, STATE
 from run.saved import State, Wrapped, assert_good, hidden, save_small, small
 
 # What is saved comes back.
@@ -122,7 +122,7 @@ def test_only_the_newest_few_are_kept_and_only_the_newest_has_its_memory(tmp_pat
 def test_the_one_just_written_is_kept_whatever_keep_says(tmp_path):
     for n in range(3):
         path = save_small(tmp_path, n, keep=0)
-    assert whereabouts.find(tmp_path) == path
+    assert locate.find_checkpoint(tmp_path) == path
     assert len(list(path.parent.iterdir())) == 1
 
 
@@ -144,17 +144,19 @@ def test_find_takes_a_run_its_checkpoints_or_one_of_them(tmp_path):
     for n in range(3):
         path = save_small(tmp_path, n)
     older = path.with_name("000002")
-    assert whereabouts.find(tmp_path) == whereabouts.find(tmp_path / "checkpoints") == path
-    assert whereabouts.find(older) == older
+    assert (
+        locate.find_checkpoint(tmp_path) == locate.find_checkpoint(tmp_path / "checkpoints") == path
+    )
+    assert locate.find_checkpoint(older) == older
     shutil.copytree(path, tmp_path / "best")
-    assert whereabouts.find(tmp_path / "best") == tmp_path / "best"
+    assert locate.find_checkpoint(tmp_path / "best") == tmp_path / "best"
 
 
 @pytest.mark.parametrize("place", [".", "nowhere"])
 def test_find_says_when_there_is_none(tmp_path, place):
     (tmp_path / "checkpoints" / ".000001.partial").mkdir(parents=True)
     with pytest.raises(RondelError, match="holds no checkpoint: "):
-        whereabouts.find(tmp_path / place)
+        locate.find_checkpoint(tmp_path / place)
 
 
 def test_a_file_is_no_folder_and_the_folder_that_it_is_in_is_named(tmp_path):
@@ -162,13 +164,13 @@ def test_a_file_is_no_folder_and_the_folder_that_it_is_in_is_named(tmp_path):
     (config := tmp_path / "config.json").touch()
     for file, home in {config: tmp_path, path / "state.safetensors": path}.items():
         with pytest.raises(RondelError, match=f"{file} is a file: .* such as {home}, would work"):
-            whereabouts.find(file)
+            locate.find_checkpoint(file)
 
 
 def test_a_file_that_is_of_no_run_gets_no_hint(tmp_path):
     (stray := tmp_path / "a.txt").touch()
     with pytest.raises(RondelError, match=r"a.txt is a file: the folder of a run would work\."):
-        whereabouts.find(stray)
+        locate.find_checkpoint(stray)
 
 
 # A tree of another shape.
@@ -283,7 +285,7 @@ def test_a_failure_at_any_step_leaves_a_good_one(tmp_path, monkeypatch, failure)
                 pass
             except RondelError as error:
                 sentence = str(error)
-        newest = whereabouts.find(folder)
+        newest = locate.find_checkpoint(folder)
         for path in newest.parent.glob("[0-9]*"):
             checkpoint.verify(path)
         # before the rename the last good one is 3, after it 4
@@ -310,7 +312,7 @@ def test_a_full_disk_is_a_sentence_and_harms_nothing(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not hidden(tmp_path)
-    assert assert_good(whereabouts.find(tmp_path)) == 1
+    assert assert_good(locate.find_checkpoint(tmp_path)) == 1
 
 
 def test_a_place_that_can_not_be_written_is_a_sentence(tmp_path):

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from rondel import algorithms
-from rondel.run import cli
+from rondel.algorithms import catalogue
+from rondel.cli import main
 
 SMALL = ["--lanes", "8", "--rollout", "16", "--epochs", "1", "--minibatches", "2", "--hidden", "8"]
 
@@ -29,7 +29,7 @@ def rondel(*args: Any) -> subprocess.CompletedProcess[str]:
 
 def test_train_eval_and_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "run"
-    cli.main(
+    main.main(
         ["train", "ppo", "CartPole-v1", "--steps", "500", "--out", str(folder), "--json", *SMALL]
     )
     out, err = capsys.readouterr()
@@ -52,28 +52,28 @@ def test_train_eval_and_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "one fused XLA program" in err
     assert "jax:CartPole-v1" in err
 
-    cli.main(["eval", str(folder), "--episodes", "5", "--json"])
+    main.main(["eval", str(folder), "--episodes", "5", "--json"])
     played = json.loads(capsys.readouterr().out)
     assert played["episodes"] == 5
 
-    cli.main(["record", str(folder), str(tmp_path / "shown"), "--episodes", "2"])
+    main.main(["record", str(folder), str(tmp_path / "shown"), "--episodes", "2"])
     assert "mean_return" in capsys.readouterr().out
     assert (tmp_path / "shown").is_file()
 
-    cli.main(["resume", str(folder), "--steps", "900", "--json"])
+    main.main(["resume", str(folder), "--steps", "900", "--json"])
     went_on = json.loads(capsys.readouterr().out)
     assert went_on["steps"] >= 900
     assert went_on["eval_return"] is not None  # as before
-    cli.main(["resume", str(folder), "--steps", "1200", "--eval-episodes", "0", "--json"])
+    main.main(["resume", str(folder), "--steps", "1200", "--eval-episodes", "0", "--json"])
     assert json.loads(capsys.readouterr().out)["eval_return"] is None
 
 
 def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
-    cli.main(["list", "algorithms"])
+    main.main(["list", "algorithms"])
     listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert listed == list(algorithms.TABLE)
+    assert listed == list(catalogue.TABLE)
     assert {"ppo", "dqn", "sac", "alphazero"} <= set(listed)
-    cli.main(["list", "envs"])
+    main.main(["list", "envs"])
     listed = capsys.readouterr().out.split()
     assert {"jax:CartPole-v1", "gymnasium:CartPole-v1", "probe:one"} <= set(listed)
 
@@ -89,15 +89,15 @@ def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
 def test_ids_are_found_by_a_part_or_a_pattern(
     pattern: str, fits: Callable[[str], bool], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cli.main(["list", "envs"])
+    main.main(["list", "envs"])
     wanted = list(filter(fits, capsys.readouterr().out.split()))
-    cli.main(["list", "envs", pattern])
+    main.main(["list", "envs", pattern])
     assert capsys.readouterr().out.split() == wanted != []
 
 
 def test_every_field_is_a_flag_with_its_comment(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
-        cli.main(["train", "ppo", "CartPole-v1", "--help"])
+        main.main(["train", "ppo", "CartPole-v1", "--help"])
     assert exit_.value.code == 0
     text = capsys.readouterr().out
     for flag in [
@@ -153,7 +153,7 @@ def test_bad_input_gets_a_sentence_and_status_2(
     argv: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as exit_:
-        cli.main(argv)
+        main.main(argv)
     assert exit_.value.code == 2
     out, err = capsys.readouterr()
     assert sentence in err + out
@@ -293,7 +293,7 @@ def test_the_answer_is_all_that_stdout_holds(
     monkeypatch.setattr("rondel.train", train, raising=False)
     with open(1, "w", closefd=False) as own:
         monkeypatch.setattr(sys, "__stdout__", own)
-        cli.main(["train", "ppo", "CartPole-v1", *flags])
+        main.main(["train", "ppo", "CartPole-v1", *flags])
     ctypes.CDLL(None).fflush(None)
     out, err = capfd.readouterr()
     assert out == answer

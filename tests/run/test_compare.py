@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import rondel
+from rondel.cli import main
 from rondel.errors import RondelError
-from rondel.run import cli, picture
+from rondel.run.analysis import plot_style
 
 META = {
     "algorithm": "ppo",
@@ -163,12 +164,12 @@ def test_a_picture_of_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[st
         run(tmp_path / "runs" / f"a{seed}", seed, [None, 1 + seed, 10, 20])
         run(tmp_path / "runs" / f"b{seed}", seed, [5], env="jax:Pendulum-v1")
     out = tmp_path / "all.png"
-    cli.main(["plot", str(tmp_path / "runs"), "--out", str(out)])
+    main.main(["plot", str(tmp_path / "runs"), "--out", str(out)])
     assert capsys.readouterr().out.strip() == str(out)
     assert out.read_bytes().startswith(b"\x89PNG")
     assert not list(tmp_path.glob(".*"))
-    cli.main(["plot", str(tmp_path / "runs"), "--out", str(out), "--overwrite"])
-    cli.main(["compare", str(tmp_path / "runs"), "--iqm"])
+    main.main(["plot", str(tmp_path / "runs"), "--out", str(out), "--overwrite"])
+    main.main(["compare", str(tmp_path / "runs"), "--iqm"])
     assert "CartPole-v1, interquartile mean (of fewer" in capsys.readouterr().out
 
 
@@ -193,7 +194,7 @@ def test_a_picture_says_what_is_drawn(tmp_path: Path, monkeypatch: pytest.Monkey
     for seed in range(4):
         run(tmp_path / "runs" / f"a{seed}", seed, [1, 2 + seed])
     drawn: list[Any] = []
-    monkeypatch.setattr(picture, "save", lambda figure, path: drawn.append(figure))
+    monkeypatch.setattr(plot_style, "save", lambda figure, path: drawn.append(figure))
     for iqm in (False, True):
         rondel.plot(tmp_path / "runs", tmp_path / "x.png", iqm=iqm)
     assert [figure.axes[0].get_ylabel() for figure in drawn] == [
@@ -208,7 +209,7 @@ def test_a_picture_is_as_wide_as_its_longest_line(
     run(tmp_path / "a", 0, [1, 2])  # 200 steps
     run(tmp_path / "b", 0, [1, 2, 3, 4], algorithm="dqn")  # 400
     drawn: list[Any] = []
-    monkeypatch.setattr(picture, "save", lambda figure, path: drawn.append(figure))
+    monkeypatch.setattr(plot_style, "save", lambda figure, path: drawn.append(figure))
     rondel.plot(tmp_path, against="steps")
     left, right = drawn[0].axes[0].get_xlim()
     assert left == 0
@@ -271,7 +272,7 @@ def test_nothing_and_nowhere(tmp_path: Path) -> None:
 def figure_of(folder: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Any:
     """What `plot` would save, laid out."""
     drawn: list[Any] = []
-    monkeypatch.setattr(picture, "save", lambda figure, path: drawn.append(figure))
+    monkeypatch.setattr(plot_style, "save", lambda figure, path: drawn.append(figure))
     rondel.plot(folder, folder / "x.png", **options)
     drawn[0].draw_without_rendering()
     return drawn[0]

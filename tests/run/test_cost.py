@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 import rondel
-from rondel.execution.task import without_keys
+from rondel.execution.stages.task import without_keys
 from rondel.memory.frames import Film, Frames
-from rondel.run import cost, driving, machine
-from rondel.run.cost import Cost, PieceCost, cost_of
-from rondel.run.setup import prepare
+from rondel.run.preflight import memory_estimate
+from rondel.run.preflight.memory_estimate import MemoryEstimate, PieceMemory, estimate
+from rondel.run.setup import jax_process
+from rondel.run.setup.prepare import prepare
+from rondel.run.training import train_loop
 from run.small import DQN
 
 GIB = 2**30
@@ -27,7 +29,7 @@ def held(tree: Any) -> int:
 
 def test_it_is_what_a_run_then_holds() -> None:
     with rondel.start("dqn", "CartPole-v1", steps=100, **DQN) as run:
-        (piece,) = cost_of(run.setup).pieces
+        (piece,) = estimate(run.setup).pieces
         assert piece.holds["memory"] == held(run.ring.stored())
         assert piece.holds["weights"] + piece.holds["optimiser"] == held(run.state)
         assert piece.holds["env"] == held(run.ring.tree()["env"])
@@ -35,28 +37,28 @@ def test_it_is_what_a_run_then_holds() -> None:
 
 def test_each_piece_has_its_own() -> None:
     fields = SMALL | {"plan": "actor*2 | memory | gradient+update", "lanes": 8, "block": 4}
-    found = cost_of(prepare("dqn", "CartPole-v1", fields=fields))
+    found = estimate(prepare("dqn", "CartPole-v1", fields=fields))
     assert [piece.holds.keys() for piece in found.pieces] == [
         {"weights", "rollout", "env", "what is handed over"},
         {"memory", "what is handed over"},
         {"weights", "optimiser", "gradients", "batch"},
     ]
     assert found.processes == 5  # the driver's among them
-    lagged = cost_of(prepare("dqn", "CartPole-v1", fields=fields | {"lag": 3}))
+    lagged = estimate(prepare("dqn", "CartPole-v1", fields=fields | {"lag": 3}))
     assert lagged.pieces[0].holds["rollout"] > 2 * found.pieces[0].holds["rollout"]
     items, batch = (piece.holds["what is handed over"] for piece in found.pieces[:2])
     assert lagged.pieces[0].holds["what is handed over"] == 4 * items
     assert batch == 2 * items + found.pieces[2].holds["batch"]  # of both actors, on their way in
-    here = cost_of(prepare("dqn", "CartPole-v1", fields=fields | {"on": "threads"}))
+    here = estimate(prepare("dqn", "CartPole-v1", fields=fields | {"on": "threads"}))
     assert "what is handed over" not in here.pieces[0].holds
-    assert cost_of(prepare("dqn", "CartPole-v1", fields=SMALL)).processes == 1
+    assert estimate(prepare("dqn", "CartPole-v1", fields=SMALL)).processes == 1
 
 
 def test_devices_share_lanes_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     fields = SMALL | {"plan": "actor+memory | gradient*2 | update"}
-    apart = cost_of(prepare("dqn", "CartPole-v1", fields=fields | {"on": "threads"}))
+    apart = estimate(prepare("dqn", "CartPole-v1", fields=fields | {"on": "threads"}))
     monkeypatch.setattr(jax, "local_device_count", lambda: 2)
-    spread = cost_of(prepare("dqn", "CartPole-v1", fields=fields | {"on": "inline"}))
+    spread = estimate(prepare("dqn", "CartPole-v1", fields=fields | {"on": "inline"}))
     (actor, gradient, update), before = spread.pieces, apart.pieces
     assert [piece.copies for piece in spread.pieces] == [1, 2, 1]
     # the policy and its environments are on one device
@@ -70,15 +72,15 @@ def test_devices_share_lanes_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -
 
 def test_frames_that_are_stored_once_are_named() -> None:
     film = Film(Frames(jnp.zeros((2, 13, 4, 4), np.uint8), jnp.zeros((2, 10), int)), jnp.int32(0))
-    assert cost._frames((film, jnp.zeros(100))) == 2 * 13 * 4 * 4
+    assert memory_estimate._frames((film, jnp.zeros(100))) == 2 * 13 * 4 * 4
 
 
 def test_what_does_not_fit_gets_a_sentence_with_the_knob() -> None:
     pieces = (
-        PieceCost("actor", 4, {"weights": 1, "rollout": GIB // 4}),
-        PieceCost("learner", 1, {"memory": 5 * GIB, "weights": 1}),
+        PieceMemory("actor", 4, {"weights": 1, "rollout": GIB // 4}),
+        PieceMemory("learner", 1, {"memory": 5 * GIB, "weights": 1}),
     )
-    run = Cost(pieces, 6, GIB)  # 4 x 1/4 + 5 + 1
+    run = MemoryEstimate(pieces, 6, GIB)  # 4 x 1/4 + 5 + 1
     assert run.warning(8 * GIB) == ""
     assert run.warning(0) == ""  # nobody knows what is free
     assert run.warning(4 * GIB) == (
@@ -87,46 +89,49 @@ def test_what_does_not_fit_gets_a_sentence_with_the_knob() -> None:
     )
     compiled = run._replace(compiling=GIB)  # which counts, since it is not given back
     assert compiled.warning(7 * GIB).startswith("This run will take about 8.0 GiB, and 7.0 GiB")
-    many = Cost(pieces[:1], 100, 30 * GIB)
+    many = MemoryEstimate(pieces[:1], 100, 30 * GIB)
     assert many.warning(4 * GIB).endswith("processes, 30.0 GiB: fewer copies would take less.")
 
 
 def test_several_seeds_share_a_driver() -> None:
     fields = SMALL | {"plan": "actor*2 | learner", "block": 4, "on": "processes"}
-    one = cost_of(prepare("dqn", "CartPole-v1", fields=fields))
+    one = estimate(prepare("dqn", "CartPole-v1", fields=fields))
     three = one.times(3)
     assert (one.processes, three.processes) == (4, 10)
-    assert three.total == 3 * one.total - 2 * cost._DRIVER
+    assert three.total == 3 * one.total - 2 * memory_estimate._DRIVER
     assert [piece.copies for piece in three.pieces] == [6, 3]
     assert three.warning(2**20).endswith(" or fewer seeds would take less.")
     assert one.times(1) == one
 
 
 def test_what_is_left_of_compiling_is_told_by_what_a_process_does() -> None:
-    one = cost_of(prepare("dqn", "CartPole-v1", fields=SMALL))
-    assert (one.driver, one.process_bytes) == (cost._WHOLE, cost._WHOLE)
-    assert one.compiling == 2 * cost._COMPILING  # it acts and learns
+    one = estimate(prepare("dqn", "CartPole-v1", fields=SMALL))
+    assert (one.driver, one.process_bytes) == (memory_estimate._WHOLE, memory_estimate._WHOLE)
+    assert one.compiling == 2 * memory_estimate._COMPILING  # it acts and learns
     assert one.times(4).compiling == one.compiling  # one program for all of them
     fields = SMALL | {"plan": "actor*2 | memory | gradient+update", "lanes": 8, "block": 4}
-    cut = cost_of(prepare("dqn", "CartPole-v1", fields=fields))
-    assert cut.process_bytes == cost._DRIVER + 4 * cost._PIECE
-    assert cut.compiling == 3 * cost._COMPILING  # two act, and one makes gradients
-    assert cut.times(2).compiling == 6 * cost._COMPILING
-    here = cost_of(prepare("dqn", "CartPole-v1", fields=fields | {"on": "threads"}))
-    assert (here.process_bytes, here.compiling) == (cost._WHOLE, 2 * cost._COMPILING)
+    cut = estimate(prepare("dqn", "CartPole-v1", fields=fields))
+    assert cut.process_bytes == memory_estimate._DRIVER + 4 * memory_estimate._PIECE
+    assert cut.compiling == 3 * memory_estimate._COMPILING  # two act, and one makes gradients
+    assert cut.times(2).compiling == 6 * memory_estimate._COMPILING
+    here = estimate(prepare("dqn", "CartPole-v1", fields=fields | {"on": "threads"}))
+    assert (here.process_bytes, here.compiling) == (
+        memory_estimate._WHOLE,
+        2 * memory_estimate._COMPILING,
+    )
 
 
 def test_it_is_said_before_anything_is_made(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(machine, "room", lambda: 2**20)
-    driving.fitting(prepare("dqn", "CartPole-v1", fields=SMALL))
+    monkeypatch.setattr(jax_process, "free_memory", lambda: 2**20)
+    train_loop.estimate_memory(prepare("dqn", "CartPole-v1", fields=SMALL))
     assert "it may be killed" in caplog.text
     there = {"plan": "actor | learner", "on": "ray", "address": "10.0.0.1:6379"}
     caplog.clear()
-    driving.fitting(prepare("dqn", "CartPole-v1", fields=SMALL | there))
+    train_loop.estimate_memory(prepare("dqn", "CartPole-v1", fields=SMALL | there))
     assert caplog.text == ""  # that is another machine
 
 
 def test_a_machine_has_more_than_is_free() -> None:
-    assert 2**20 < machine.room() <= machine.memory()
+    assert 2**20 < jax_process.free_memory() <= jax_process.memory()

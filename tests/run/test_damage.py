@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from rondel.run import checkpoint
-from rondel.run.checkpoint import CheckpointError
-from rondel.run.whereabouts import MEMORY, META, STATE
+from rondel.run.storage import checkpoint
+from rondel.run.storage.checkpoint import CheckpointError
+from rondel.run.storage.locate import MEMORY, META, STATE
 from run.saved import save_small, small
 
 pytestmark = pytest.mark.fault

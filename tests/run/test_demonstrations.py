@@ -5,10 +5,11 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import rondel
-from rondel.envs import key_door, make
+from rondel.envs.jax import key_door
+from rondel.envs.registry import make
 from rondel.errors import RondelError
-from rondel.run import demonstrations, machine
-from rondel.run.demonstrations import Episode
+from rondel.run.setup import datasets, jax_process
+from rondel.run.setup.datasets import Episode
 from rondel.spaces import Box, Discrete
 from rondel.types import EnvSpec
 
@@ -24,8 +25,8 @@ def episode(n, terminated=True):
 
 def test_what_was_written_is_read(tmp_path):
     path = str(tmp_path / "shown.safetensors")
-    demonstrations.write(path, [episode(3), episode(1, terminated=False)])
-    read = demonstrations.read(path, SPEC)
+    datasets.write(path, [episode(3), episode(1, terminated=False)])
+    read = datasets.read(path, SPEC)
     column = {name: getattr(read, name)[:, 0].tolist() for name in read._fields[1:7]}
     yes, no = True, False
     assert column == {
@@ -54,32 +55,32 @@ def test_what_was_written_is_read(tmp_path):
 )
 def test_what_does_not_fit_gets_a_sentence(change, sentence, tmp_path):
     path = str(tmp_path / "shown.safetensors")
-    demonstrations.write(path, [episode(3)])
+    datasets.write(path, [episode(3)])
     arrays = load_file(path)
     change(arrays)
     save_file(arrays, path)
     with pytest.raises(RondelError, match=sentence):
-        demonstrations.read(path, SPEC)
+        datasets.read(path, SPEC)
 
 
 def test_what_is_no_file_gets_a_sentence(tmp_path):
     with pytest.raises(RondelError, match="has to name a file of recorded episodes"):
-        demonstrations.read("", SPEC)
+        datasets.read("", SPEC)
     with pytest.raises(RondelError, match="there is no such file"):
-        demonstrations.read(str(tmp_path), SPEC)
+        datasets.read(str(tmp_path), SPEC)
     (tmp_path / "text").write_text("no arrays")
     with pytest.raises(RondelError, match="holds no demonstrations"):
-        demonstrations.read(str(tmp_path / "text"), SPEC)
+        datasets.read(str(tmp_path / "text"), SPEC)
     with pytest.raises(RondelError, match="can't be written"):
-        demonstrations.write(tmp_path / "no" / "folder", [episode(1)])
+        datasets.write(tmp_path / "no" / "folder", [episode(1)])
     with pytest.raises(RondelError, match="no episode to write down"):
-        demonstrations.write(tmp_path / "shown", [])
+        datasets.write(tmp_path / "shown", [])
 
 
 def test_a_function_is_recorded_as_it_plays(tmp_path):
     path = str(tmp_path / "shown.safetensors")
     assert rondel.record(key_door.expert, path, "KeyDoor-v0", episodes=5) == 1.0
-    read = demonstrations.read(path, make("KeyDoor-v0").spec)
+    read = datasets.read(path, make("KeyDoor-v0").spec)
     assert read.first[:-1].sum() == 5
     assert read.reward.sum() == 5.0
     assert read.terminated.sum() == 5
@@ -102,7 +103,7 @@ def test_a_policy_is_recorded_as_it_plays(env, tmp_path):
             rondel.record(run, path, episodes=2)
         with pytest.raises(RondelError, match="there is no folder"):
             rondel.record(run, tmp_path / "none" / "shown", episodes=2)
-    read = demonstrations.read(path, make(env).spec)
+    read = datasets.read(path, make(env).spec)
     assert read.valid.sum() == 2 * mean
     assert (read.obs[0, 0] != read.obs[1, 0]).any()
 
@@ -110,7 +111,7 @@ def test_a_policy_is_recorded_as_it_plays(env, tmp_path):
 def test_a_run_after_it_does_not_find_jax_started_otherwise(tmp_path, monkeypatch):
     """What is recorded is the first thing that such a program does, and flags are read but once."""
     asked = []
-    monkeypatch.setattr(machine, "settle", lambda: asked.append(len(asked)))
+    monkeypatch.setattr(jax_process, "configure_jax", lambda: asked.append(len(asked)))
 
     def act(obs, carry):
         assert asked == [0]

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from rondel.run import advice
-from rondel.run.apart import can_be_measured
-from rondel.run.diagnosis import diagnose
-from rondel.run.profile import IN_TURN, Piece, Profile
+from rondel.run.profiling import advice
+from rondel.run.profiling.diagnosis import diagnose
+from rondel.run.profiling.profile import can_be_measured
+from rondel.run.profiling.run_profile import IN_TURN, Piece, Profile
 from run.made_up import APART, FUSED, IDLE, MORE, made_up, moving, piece, uneven
 
 IN_ENV = piece("all", env_simulator=0.9, policy_xla=0.1)

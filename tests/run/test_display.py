@@ -11,8 +11,9 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from rondel.run import display, figures, panel
-from rondel.run.display import Lines, Panel, Progress, Silent
+from rondel import formatting
+from rondel.run.display import display, panel
+from rondel.run.display.display import Lines, Panel, Progress, Silent
 
 SUMMARY = [("env", "jax:CartPole-v1 (fastest of jax, gymnasium)"), ("plan", "all, one program")]
 
@@ -239,17 +240,17 @@ def test_displays_go_to_stderr_by_default(capsys):
     ],
 )
 def test_numbers_are_short(value, text):
-    assert figures.number(value) == text
+    assert formatting.number(value) == text
 
 
 def test_durations_and_counts_are_short():
-    assert [figures.duration(s) for s in (0, 59.2, 3599, 3600)] == [
+    assert [formatting.duration(s) for s in (0, 59.2, 3599, 3600)] == [
         "0:00",
         "1:00",
         "59:59",
         "1:00:00",
     ]
-    assert [figures.short(n) for n in (999, 1500, 1_250_000, 10**9)] == [
+    assert [formatting.short_number(n) for n in (999, 1500, 1_250_000, 10**9)] == [
         "999",
         "1.5k",
         "1.25M",

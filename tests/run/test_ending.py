@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 import rondel
-from rondel.execution.backend import Restarts
-from rondel.run.summary import ending
+from rondel.execution.backends.protocol import Restarts
+from rondel.run.preflight.render import ending
 from run.small import PPO
 
 

@@ -10,11 +10,11 @@ import pytest
 import rondel
 from marks import few_of
 from rondel.execution.backends import inline
-from rondel.execution.traced import TracedLanes
-from rondel.plan import parse
-from rondel.run.explain import Explanation
-from rondel.run.handovers import Handover
-from rondel.run.shards import bytes_of
+from rondel.execution.workers.jax_envs import JaxEnvs
+from rondel.plan.parser import parse
+from rondel.run.preflight.explain import Explanation
+from rondel.run.preflight.messages import Message
+from rondel.run.setup.memory_shapes import bytes_of
 
 # CartPole observes 4 numbers and has 2 actions, so with 8 hidden units a network is
 # 4 * 8 + 8 + 8 * 2 + 2 = 58 numbers, 232 bytes.
@@ -34,7 +34,7 @@ def dqn(plan: Any, env: Any = "CartPole-v1", **fields: Any) -> Explanation:
     return rondel.explain("dqn", env, plan=plan, **DQN | fields)
 
 
-def by_name(facts: Explanation) -> dict[str, Handover]:
+def by_name(facts: Explanation) -> dict[str, Message]:
     return {one.what: one for one in facts.handovers}
 
 
@@ -173,7 +173,7 @@ class Watch:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seen: dict[str, list[int]] = defaultdict(list)  # bytes of each message
         self._made: dict[int, tuple[Any, Any, str]] = {}  # the values too, so that ids last
-        watch, call, step = self, inline.InlineCopy.call, TracedLanes.step
+        watch, call, step = self, inline.InlineProxy.call, JaxEnvs.step
 
         def watched_call(copy: Any, request: str, *args: Any) -> Any:
             for arg in args:
@@ -193,8 +193,8 @@ class Watch:
             watch.seen["step"].append(bytes_of(answer))
             return answer
 
-        monkeypatch.setattr(inline.InlineCopy, "call", watched_call)
-        monkeypatch.setattr(TracedLanes, "step", watched_step)
+        monkeypatch.setattr(inline.InlineProxy, "call", watched_call)
+        monkeypatch.setattr(JaxEnvs, "step", watched_step)
 
 
 HANDED = [

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import rondel
+from rondel.cli import main
 from rondel.errors import RondelError
-from rondel.run import cli
 from run.test_explain import DQN, dqn
 
 FLAGS = [
@@ -57,7 +57,7 @@ def test_what_can_not_run_is_refused(
 ) -> None:
     out = ["--out", str(tmp_path / "run")] if command == "train" else []
     with pytest.raises(SystemExit) as exit_:
-        cli.main([command, "dqn", "CartPole-v1", *FLAGS, *flags, *out])
+        main.main([command, "dqn", "CartPole-v1", *FLAGS, *flags, *out])
     assert exit_.value.code == 2
     assert sentence in capsys.readouterr().err
 
@@ -75,20 +75,20 @@ def test_shards_are_refused_that_fit_one_by_one_only(monkeypatch: pytest.MonkeyP
 
 
 def test_one_copy_of_each_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rondel.run import setup
+    from rondel.run.setup import prepare
 
-    monkeypatch.setattr(setup, "shard_like", None)
+    monkeypatch.setattr(prepare, "shard_like", None)
     fields = {k: v for k, v in DQN.items() if k != "tuned"}
-    setup.prepare("dqn", "CartPole-v1", fields=fields | {"plan": "actor*2 | learner"})
+    prepare.prepare("dqn", "CartPole-v1", fields=fields | {"plan": "actor*2 | learner"})
     with pytest.raises(TypeError):
-        setup.prepare("dqn", "CartPole-v1", fields=fields | {"plan": "actor | learner*2"})
+        prepare.prepare("dqn", "CartPole-v1", fields=fields | {"plan": "actor | learner*2"})
 
 
 # On the command line, where nothing runs.
 
 
 def test_json_is_the_record(capsys: pytest.CaptureFixture[str]) -> None:
-    cli.main(["explain", "dqn", "CartPole-v1", *FLAGS, "--plan", "actor*2 | learner", "--json"])
+    main.main(["explain", "dqn", "CartPole-v1", *FLAGS, "--plan", "actor*2 | learner", "--json"])
     told = json.loads(capsys.readouterr().out)
     assert told["plan"] == "actor*2 | learner"
     assert told["fragments"][0]["shares"][1] == {
@@ -97,7 +97,7 @@ def test_json_is_the_record(capsys: pytest.CaptureFixture[str]) -> None:
         "rows": None,
     }
     assert told["handovers"][0]["round_bytes"] == 16 * 164  # as above
-    cli.main(["explain", "dqn", "CartPole-v1", *FLAGS, "--plan", "actor*2 | learner"])
+    main.main(["explain", "dqn", "CartPole-v1", *FLAGS, "--plan", "actor*2 | learner"])
     assert capsys.readouterr().out == f"{dqn('actor*2 | learner')}\n"
 
 
@@ -106,14 +106,14 @@ def test_a_flag_goes_before_what_a_preset_says(
     flags: list[str], free: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = ["--lanes", "32", "--plan", "impala", "--json"]
-    cli.main(["explain", "dqn", "CartPole-v1", *FLAGS, *plan, *flags])
+    main.main(["explain", "dqn", "CartPole-v1", *FLAGS, *plan, *flags])
     told = json.loads(capsys.readouterr().out)
     assert (told["free"], told["lag"]) == (free, 1)
 
 
 def test_help_has_the_flags_that_matter(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
-        cli.main(["explain", "dqn", "CartPole-v1", "--help"])
+        main.main(["explain", "dqn", "CartPole-v1", "--help"])
     assert exit_.value.code == 0
     text = capsys.readouterr().out
     assert "Nothing runs." in text
@@ -125,9 +125,9 @@ def test_help_has_the_flags_that_matter(capsys: pytest.CaptureFixture[str]) -> N
 def test_flags_of_train_may_stay(capsys: pytest.CaptureFixture[str]) -> None:
     stay = ["--steps", "800", "--seed", "3", "--seeds", "2", "--out", "x", "--eval-episodes", "4"]
     stay += ["--until-return", "9", "--log", "tensorboard"]
-    cli.main(["explain", "dqn", "CartPole-v1", *FLAGS])
+    main.main(["explain", "dqn", "CartPole-v1", *FLAGS])
     plain = capsys.readouterr().out
-    cli.main(["explain", "dqn", "CartPole-v1", *FLAGS, *stay])
+    main.main(["explain", "dqn", "CartPole-v1", *FLAGS, *stay])
     assert capsys.readouterr().out == plain
     assert not Path("x").exists()
 
@@ -137,8 +137,8 @@ def test_nothing_runs() -> None:
     code = f"""
 import subprocess, os, sys
 from jax._src import xla_bridge
-from rondel.execution.backends.spawner import Spawner
-from rondel.execution.fragment import Fragment
+from rondel.execution.backends.processes.fork_server import Spawner
+from rondel.execution.workers.stage_worker import Fragment
 from rondel.run import cli
 def fail(*args, **kwargs):
     raise AssertionError("it ran")

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from rondel import RondelError
-from rondel.run import checkpoint, whereabouts
-from rondel.run.record import Recorder, read
+from rondel.run.storage import checkpoint, locate
+from rondel.run.storage.metrics_file import MetricsFile, read
 from run.driven import SMALL
 
 pytestmark = pytest.mark.fault
@@ -77,7 +77,7 @@ def test_a_disk_that_fills_up_while_a_run_saves(tmp_path, limit, words):
     done = rondel(*TRAIN, "--steps", 100_000, "--out", folder, limit=limit, after=1)
     assert_refused(done, words, "File too large", "Make space there")
     assert not partials(folder)
-    newest = whereabouts.find(folder)
+    newest = locate.find_checkpoint(folder)
     checkpoint.verify(newest)
     for line in (folder / "metrics.jsonl").read_text().splitlines():
         json.loads(line)
@@ -123,7 +123,7 @@ def test_half_a_row_is_taken_back(tmp_path):
 
     path = tmp_path / "metrics.jsonl"
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with Recorder(path) as recorder:
+    with MetricsFile(path) as recorder:
         recorder.write({"steps": 1})
         resource.setrlimit(resource.RLIMIT_FSIZE, (20, limits[1]))
         try:

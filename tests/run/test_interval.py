@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rondel.run.interval import interquartile_mean, interval
+from rondel.run.analysis.interval import interquartile_mean, interval
 
 TIMES = 1_000
 

@@ -11,7 +11,7 @@ import pytest
 
 import rondel
 from rondel.errors import RondelError
-from rondel.run import kept
+from rondel.run.profiling import profile_files
 from run.made_up import APART, FUSED, IDLE, MORE, made_up
 
 GOOD = made_up(FUSED, driver=IDLE, apart=APART, remedies=MORE)
@@ -43,18 +43,18 @@ WRONG = [
 
 
 def test_a_profile_is_read_as_it_was_written(tmp_path: Path) -> None:
-    kept.write(tmp_path, GOOD)
-    assert kept.read(tmp_path) == GOOD
-    assert {path.name for path in tmp_path.iterdir()} == {kept.FILE}
+    profile_files.write(tmp_path, GOOD)
+    assert profile_files.read(tmp_path) == GOOD
+    assert {path.name for path in tmp_path.iterdir()} == {profile_files.FILE}
 
 
 @pytest.mark.parametrize("text", WRONG)
 def test_what_is_no_profile_gets_a_sentence(tmp_path: Path, text: str) -> None:
-    (tmp_path / kept.FILE).write_text(text)
+    (tmp_path / profile_files.FILE).write_text(text)
     with pytest.raises(RondelError, match="is no profile"):
         rondel.profile(tmp_path)
 
 
 def test_a_run_without_a_profile_gets_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(RondelError, match="A run writes it at its end"):
-        kept.read(tmp_path)
+        profile_files.read(tmp_path)

@@ -8,27 +8,31 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from rondel.run import load, panel
-from rondel.run.display import Lines, Panel, Progress
-from rondel.run.load import Load, PieceLoad
-from rondel.run.profile import Piece
+from rondel.run.display import panel, utilisation
+from rondel.run.display.display import Lines, Panel, Progress
+from rondel.run.display.utilisation import PieceUtilisation, Utilisation
+from rondel.run.profiling.run_profile import Piece
 
 MIB = 2**20
 SAYS = (
     "env bounds this run: it takes 61% of the time of actor, which waits for others 5% of it. More "
     "environments at once would help: more copies of it."
 )
-ACTOR = PieceLoad(
+ACTOR = PieceUtilisation(
     "actor",
     4,
     0.95,
     (("env", 0.61), ("policy", 0.22), ("transport", 0.12), ("waits for weights", 0.05)),
     4 * 310 * MIB,
 )
-LEARNER = PieceLoad("learner", 1, 0.2, (("waits for data", 0.8), ("learner", 0.2)), 512 * MIB)
-CUT = Load((ACTOR, LEARNER), "env", 0.61, "actor", SAYS, 1, False, 410 * MIB, 20 * 1024 * MIB)
-FUSED = Load(
-    (PieceLoad("all", 1, 1.0, (("all", 0.98), ("python", 0.02))),),
+LEARNER = PieceUtilisation(
+    "learner", 1, 0.2, (("waits for data", 0.8), ("learner", 0.2)), 512 * MIB
+)
+CUT = Utilisation(
+    (ACTOR, LEARNER), "env", 0.61, "actor", SAYS, 1, False, 410 * MIB, 20 * 1024 * MIB
+)
+FUSED = Utilisation(
+    (PieceUtilisation("all", 1, 1.0, (("all", 0.98), ("python", 0.02))),),
     *("all", 0.98, "all", "all bounds this run: the whole ring in one program takes 98% of it."),
     *(0, False, 410 * MIB, 0),
 )
@@ -151,14 +155,14 @@ def test_no_line_of_a_log_is_longer_than_80_columns() -> None:
 
 def test_a_name_that_is_too_long_keeps_its_copies() -> None:
     long = ACTOR._replace(name="actor+memory+gradient")
-    assert load._cut(long, 15) == "actor+memo… x 4"
+    assert utilisation._cut(long, 15) == "actor+memo… x 4"
 
 
 def test_copies_are_said_as_a_profile_says_them_where_there_is_room() -> None:
     pieces = (ACTOR, ACTOR._replace(name="learner", copies=1))
     shares = Piece(ACTOR.name, ACTOR.copies, (), ())
     for width, name in ((60, shares.title), (59, "actor x 4")):
-        assert [text.rstrip() for text in load._names(pieces, width)] == [name, "learner"]
+        assert [text.rstrip() for text in utilisation._names(pieces, width)] == [name, "learner"]
 
 
 def test_an_ending_keeps_its_lines_and_a_table_its_rows() -> None:
@@ -184,8 +188,8 @@ def test_an_ending_keeps_its_lines_and_a_table_its_rows() -> None:
 
 
 def test_a_bar_reads_without_colours() -> None:
-    assert load.bar(0.5, 8, "cyan").plain == "━━━━┄┄┄┄"
-    assert load.bar(1.2, 4, "").plain == "━━━━"
+    assert utilisation.bar(0.5, 8, "cyan").plain == "━━━━┄┄┄┄"
+    assert utilisation.bar(1.2, 4, "").plain == "━━━━"
 
 
 def test_a_path_is_not_broken() -> None:

@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 
-from rondel.run import machine
+from rondel.run.setup import jax_process
 
 
 def test_a_call_is_made_in_the_thread_of_its_caller(monkeypatch):
@@ -48,7 +48,7 @@ def test_what_was_chosen_for_a_program_is_no_wish_of_those_that_it_starts():
         code = "from rondel.run import machine; print(machine.settle(1e9).split()[-2])"
         print(subprocess.check_output([sys.executable, "-c", code], text=True))
     """
-    assert settled(code) == [str(machine.cores())]
+    assert settled(code) == [str(jax_process.cores())]
 
 
 def test_jax_keeps_the_threads_that_it_started_with():
@@ -72,7 +72,7 @@ def test_programs_for_other_numbers_of_threads_are_kept_apart(tmp_path):
 
 def test_small_networks_are_decided_on_before_anything_starts_jax():
     code = """
-        from rondel.run.setup import prepare
+        from rondel.run.setup.prepare import prepare
         word()
         prepare("ppo", "CartPole-v1")
         print(word())
@@ -136,7 +136,7 @@ def test_large_sums_are_split_alike_in_all_processes(env, fields, plan, on, tmp_
         return subprocess.check_output(command, text=True, env=clean).splitlines()[-1].split()
 
     whole = told()
-    assert whole[0] == str(machine.cores())
+    assert whole[0] == str(jax_process.cores())
     assert told(plan=plan, on=on) == whole
 
 
@@ -156,7 +156,7 @@ def test_a_device_for_each_copy_that_can_be_a_part_of_one_program(before, plan, 
     code = textwrap.dedent(f"""
         import jax
         from rondel.run import machine
-        from rondel.run.setup import prepare
+        from rondel.run.setup.prepare import prepare
 
         machine.cores = lambda: 2
         machine.settle()
@@ -174,21 +174,21 @@ def test_programs_that_were_cut_off_are_removed(tmp_path):
     files |= {"other-cache": b"\x28\xb5\x2f\xfd of zstandard", "notes": b""}
     for name, data in files.items():
         (tmp_path / name).write_bytes(data)
-    machine.sweep(tmp_path)
+    jax_process.sweep(tmp_path)
     kept = {path.name for path in tmp_path.iterdir()}
     assert kept == {"good-cache", "other-cache", "notes", ".looked-at"}
 
 
 def test_only_what_is_new_is_looked_at(tmp_path):
-    machine.sweep(tmp_path)
+    jax_process.sweep(tmp_path)
     for name in ("old-cache", "new-cache"):
         (tmp_path / name).write_bytes(b"\x78 damaged")
     os.utime(tmp_path / "old-cache", (1, 1))
-    machine.sweep(tmp_path)
+    jax_process.sweep(tmp_path)
     assert (tmp_path / "old-cache").exists()
     assert not (tmp_path / "new-cache").exists()
 
 
 def test_there_may_be_no_cache_yet(tmp_path):
-    machine.sweep(tmp_path / "nowhere")
+    jax_process.sweep(tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()

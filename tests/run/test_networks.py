@@ -12,7 +12,7 @@ import pytest
 import rondel
 from rondel.algorithms import ppo
 from rondel.errors import RondelError
-from rondel.nets import own_torso
+from rondel.nets.own import own_torso
 from rondel.spaces import Box
 from rondel.types import Network
 

@@ -14,16 +14,17 @@ import pytest
 
 import rondel
 from rondel import RondelError
-from rondel.run import cli, outputs, record
-from rondel.run.display import Lines, Silent
+from rondel.cli import main
+from rondel.run.display.display import Lines, Silent
+from rondel.run.storage import loggers, metrics_file
 from run.small import PPO
 
 SMALL = {**PPO, "eval_episodes": 0}
 ROWS = [{"steps": 10 * n, "seconds": float(n), "loss": n / 8, "return_mean": None} for n in (1, 2)]
 
 
-def place(folder: Path, rows: Any = ROWS, resumed: bool = True) -> outputs.Place:
-    return outputs.Place(folder, {"algorithm": "ppo"}, rows, resumed)
+def place(folder: Path, rows: Any = ROWS, resumed: bool = True) -> loggers.Place:
+    return loggers.Place(folder, {"algorithm": "ppo"}, rows, resumed)
 
 
 def events(folder: Path) -> list[Any]:
@@ -52,7 +53,7 @@ def written(folder: Path) -> list[tuple[int, str, Any]]:
     """The same as metrics.jsonl has it; TensorBoard's numbers have 32 bits."""
     return [
         (row["steps"], name, pytest.approx(value, rel=1e-6))
-        for row in record.read(folder / "metrics.jsonl")
+        for row in metrics_file.read(folder / "metrics.jsonl")
         for name, value in row.items()
         if name != "steps" and value is not None
     ]
@@ -70,13 +71,13 @@ def test_tensorboard_has_what_metrics_have_after_a_resume(tmp_path: Path) -> Non
 
 
 def test_an_event_file_that_a_kill_cut_in_half_is_made_whole(tmp_path: Path) -> None:
-    board = outputs.TensorBoard(place(tmp_path, rows=[]))
+    board = loggers.TensorBoard(place(tmp_path, rows=[]))
     for row in [*ROWS, {"steps": 30, "loss": 3.0}]:  # the last one is beyond the checkpoint
         board.write(row)
     board.close(failed=True)
     (path,) = (tmp_path / "tensorboard").iterdir()
     path.write_bytes(path.read_bytes()[:-5])
-    again = outputs.TensorBoard(place(tmp_path))
+    again = loggers.TensorBoard(place(tmp_path))
     again.write({"steps": 25, "loss": 2.5})
     again.close(failed=False)
     losses = [(step, value) for step, tag, value in shown(tmp_path) if tag == "loss"]
@@ -127,12 +128,12 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_wandb_gets_each_row_once_under_one_id(tmp_path: Path, fake: Any) -> None:
     calls = fake().calls
-    first = outputs.WeightsAndBiases(place(tmp_path, rows=[], resumed=False))
+    first = loggers.WeightsAndBiases(place(tmp_path, rows=[], resumed=False))
     for row in [*ROWS, {"steps": 30, "loss": 3.0}]:
         first.write(row)
     sent = [call for call in calls if isinstance(call[0], int)]
     assert sent[0] == (10, {"seconds": 1.0, "loss": 0.125})
-    again = outputs.WeightsAndBiases(place(tmp_path, rows=ROWS))  # 30 was after the checkpoint
+    again = loggers.WeightsAndBiases(place(tmp_path, rows=ROWS))  # 30 was after the checkpoint
     for steps in (30, 40):
         again.write({"steps": steps, "loss": 4.0})
     again.close(failed=False)
@@ -144,7 +145,7 @@ def test_wandb_gets_each_row_once_under_one_id(tmp_path: Path, fake: Any) -> Non
 
 def test_wandb_is_told_what_was_learned_while_it_was_not_there(tmp_path: Path, fake: Any) -> None:
     calls = fake().calls
-    outputs.WeightsAndBiases(place(tmp_path, rows=ROWS))
+    loggers.WeightsAndBiases(place(tmp_path, rows=ROWS))
     assert [call[0] for call in calls] == ["init", 10, 20]
 
 
@@ -163,7 +164,7 @@ def test_a_wandb_that_fails_is_said_once_and_tensorboard_has_what_metrics_have(
     log, folder = ["wandb", "tensorboard"], tmp_path / "run"
     run = rondel.train("ppo", "CartPole-v1", steps=500, out=folder, log=log, display=heard, **SMALL)
     (note,) = (said for said in heard.notes if not said.startswith("compil"))
-    one, two, *_, last = (row["steps"] for row in record.read(folder / "metrics.jsonl"))
+    one, two, *_, last = (row["steps"] for row in metrics_file.read(folder / "metrics.jsonl"))
     assert note == (
         f"Output to wandb failed at step {two} (ConnectionError: no way): the run goes on "
         "without it."
@@ -203,7 +204,7 @@ def test_wandb_itself_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     for rows, more in ([], 20), (ROWS, 30):
-        run = outputs.WeightsAndBiases(place(tmp_path, rows))
+        run = loggers.WeightsAndBiases(place(tmp_path, rows))
         for steps in range(10, more + 10, 10):
             run.write({"steps": steps, "loss": steps / 8})
         run.close(failed=False)
@@ -259,7 +260,7 @@ def test_both_are_two_flags(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rondel, "train", train)
     for flags in [[], ["--log", "wandb", "--log", "tensorboard"]]:
         with pytest.raises(SystemExit):
-            cli.main(["train", "ppo", "CartPole-v1", *flags])
+            main.main(["train", "ppo", "CartPole-v1", *flags])
     assert asked == [(), ("wandb", "tensorboard")]
 
 
@@ -267,6 +268,6 @@ def test_a_note_of_nonsense_is_no_note(tmp_path: Path, fake: Any) -> None:
     calls = fake().calls
     for text in ("", "[1]", '{"id": "../x", "steps": 3}', '{"id": "abc"}'):
         (tmp_path / "wandb.json").write_text(text)
-        outputs.WeightsAndBiases(place(tmp_path))
+        loggers.WeightsAndBiases(place(tmp_path))
     assert [call[0] for call in calls] == ["init", 10, 20] * 4
     assert json.loads((tmp_path / "wandb.json").read_text())["steps"] == 20

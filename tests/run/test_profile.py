@@ -15,14 +15,16 @@ import pytest
 import rondel
 from marks import few_of
 from rondel.algorithms import a2c
+from rondel.cli import main
 from rondel.envs.registry import is_installed
 from rondel.errors import RondelError
-from rondel.execution.meter import SIMULATOR, STARTING
-from rondel.run import apart, cli, saved, window
-from rondel.run.diagnosis import diagnose
-from rondel.run.display import Progress, Silent
-from rondel.run.load import Load
-from rondel.run.shards import shard_like
+from rondel.execution.telemetry.timing import SIMULATOR, STARTING
+from rondel.run.display.display import Progress, Silent
+from rondel.run.display.utilisation import Utilisation
+from rondel.run.profiling import live, profile
+from rondel.run.profiling.diagnosis import diagnose
+from rondel.run.setup.memory_shapes import shard_like
+from rondel.run.storage import metadata
 from rondel.types import Algorithm, EnvSpec
 
 SMALL = {"lanes": 8, "rollout": 16, "epochs": 1, "minibatches": 1, "hidden": (8,), "tuned": False}
@@ -175,8 +177,8 @@ def test_a_workload_is_named_after_what_bounds_it(
     settings |= {"lanes": 16, "block": 8} if name == "room" else {}
     settings |= {"eval_episodes": 0, "display": (heard := Heard())}
     if name in ("env", "room"):  # to look after every round costs more than a short round does
-        monkeypatch.setattr(window, "_FIRST", 0.0)
-        monkeypatch.setattr(window, "_SECONDS", 0.0)
+        monkeypatch.setattr(live, "_FIRST", 0.0)
+        monkeypatch.setattr(live, "_SECONDS", 0.0)
     monkeypatch.setattr(Lame, "made", 0)
     rondel.train(algorithm, env, steps=steps, out=tmp_path, **settings)
     verdict = diagnose(rondel.profile(tmp_path, apart=name in ("gradient", "dispatch")))
@@ -213,7 +215,7 @@ def test_what_is_wider_has_more_rows_in_every_stage(
 ) -> None:
     with rondel.start(algorithm, env, steps=1, tuned=False) as run:
         task = run.setup.task
-        wide = apart.wider(saved.read(run.save(tmp_path))).task
+        wide = profile.wider(metadata.read(run.save(tmp_path))).task
     assert wide.lanes == 4 * task.lanes
     assert shard_like(wide, 1, None).rows == 4 * shard_like(task, 1, None).rows
     assert wide.algorithm.memory.draws == task.algorithm.memory.draws
@@ -224,7 +226,7 @@ def test_what_is_wider_acts_in_the_blocks_that_more_lanes_have(
     fields: dict[str, int], block: int, tmp_path: Path
 ) -> None:
     with rondel.start("ppo", "CartPole-v1", steps=1, tuned=False, **fields) as run:
-        assert apart.wider(saved.read(run.save(tmp_path))).task.block == block
+        assert profile.wider(metadata.read(run.save(tmp_path))).task.block == block
 
 
 @pytest.mark.long
@@ -243,7 +245,7 @@ class Heard(Silent):
     """It remembers the loads that it was to show."""
 
     def __init__(self) -> None:
-        self.loads: list[Load] = []
+        self.loads: list[Utilisation] = []
 
     def update(self, progress: Progress) -> None:
         self.loads += [progress.load] if progress.load else []
@@ -302,7 +304,9 @@ def test_shares_of_a_single_round_are_not_shown(
     steps: str, shown: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small = ["--lanes", "8", "--rollout", "16", "--epochs", "1", "--hidden", "8"]
-    cli.main(["train", "ppo", "probe:both", "--steps", steps, "--out", str(tmp_path / "a"), *small])
+    main.main(
+        ["train", "ppo", "probe:both", "--steps", steps, "--out", str(tmp_path / "a"), *small]
+    )
     said = capsys.readouterr().err
     assert ("piece, stage" in said, "can't be told" in said) == (shown, not shown)
 
@@ -313,9 +317,9 @@ def test_a_run_says_it_at_its_end_and_again(
     folder, trace = tmp_path / "run", tmp_path / "trace.json"
     plan = ["--plan", "actor*2 | learner", "--on", "threads", "--block", "4"]
     small = ["--lanes", "8", "--rollout", "16", "--epochs", "1", "--hidden", "8"]
-    cli.main(["train", "ppo", "probe:both", "--steps", "600", "--out", str(folder), *small, *plan])
+    main.main(["train", "ppo", "probe:both", "--steps", "600", "--out", str(folder), *small, *plan])
     assert "bounds this run: " in capsys.readouterr().err
-    cli.main(["profile", str(folder), "--no-apart", "--trace", str(trace)])
+    main.main(["profile", str(folder), "--no-apart", "--trace", str(trace)])
     table, _, text = (said := capsys.readouterr().out).partition("\n\n")
     assert "bounds this run: " in text
     assert said.endswith(f"\n\nTrace: {trace}\n")
@@ -346,23 +350,23 @@ def test_what_is_ones_own_is_brought_again_to_measure_stages_apart(
     folder, own = tmp_path / "run", "run.test_profile:Quick"
     small = ["--lanes", "8", "--rollout", "16", "--epochs", "20", "--hidden", "256", "256"]
     small += ["--eval-episodes", "0", "--steps", "2000", "--no-tuned"]
-    cli.main(["train", "ppo", own, "--out", str(folder), *small])
+    main.main(["train", "ppo", own, "--out", str(folder), *small])
     said = " ".join(capsys.readouterr().err.split())
     assert f"`rondel profile {folder} --env {own}` runs the stages of learner apart" in said
 
-    cli.main(["profile", str(folder)])
+    main.main(["profile", str(folder)])
     said = " ".join(capsys.readouterr().out.split())
     assert "bring it again" in caplog.text
     assert "learner bounds this run" in said
     assert "`rondel profile" not in said  # which is what did not do
 
-    cli.main(["profile", str(folder), "--no-apart"])
+    main.main(["profile", str(folder), "--no-apart"])
     said = " ".join(capsys.readouterr().out.split())
     assert f"`rondel profile {folder}` with --env runs the stages" in said
 
     with pytest.raises(RondelError, match=r"run\.test_profile has no 'Quack'"):
         rondel.profile(folder, env="run.test_profile:Quack")
-    cli.main(["profile", str(folder), "--env", own])
+    main.main(["profile", str(folder), "--env", own])
     assert "\nmeasured apart: env " in capsys.readouterr().out
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from rondel.plan import parse
-from rondel.run import machine, remedies
-from rondel.run.setup import prepare
+from rondel.plan.parser import parse
+from rondel.run.profiling import plan_alternatives
+from rondel.run.setup import jax_process
+from rondel.run.setup.prepare import prepare
 
 ASKED: list[tuple[str, str, dict[str, Any]]] = [
     ("ppo", "gymnasium:CartPole-v1", {"lanes": 8}),
@@ -29,8 +30,8 @@ ASKED: list[tuple[str, str, dict[str, Any]]] = [
 def test_a_run_takes_what_it_is_advised(
     algorithm: str, env: str, fields: dict[str, Any], cores: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "cores", lambda: cores)
-    found = remedies.about(prepare(algorithm, env, fields=fields), fused=False).remedies
+    monkeypatch.setattr(jax_process, "cores", lambda: cores)
+    found = plan_alternatives.facts_of(prepare(algorithm, env, fields=fields), fused=False).remedies
     for name, flags in found.items():
         flags, _, gone = flags.partition(" without ")
         asked = shlex.split(flags.replace("--free", "--free 1"))
@@ -47,10 +48,10 @@ def test_a_run_takes_what_it_is_advised(
 
 def test_a_run_of_few_lanes_is_offered_smaller_blocks() -> None:
     eight = prepare("ppo", "gymnasium:Acrobot-v1", fields={"lanes": 8})
-    found = remedies.about(eight, fused=False).remedies
+    found = plan_alternatives.facts_of(eight, fused=False).remedies
     assert found["sleepers"] == '--plan "actor*4 | learner" --block 2 --on processes'
     seven = prepare("ppo", "gymnasium:Acrobot-v1", fields={"lanes": 7})
-    assert "sleepers" not in remedies.about(seven, fused=False).remedies
+    assert "sleepers" not in plan_alternatives.facts_of(seven, fused=False).remedies
 
 
 @pytest.mark.parametrize(
@@ -66,8 +67,8 @@ def test_a_run_of_few_lanes_is_offered_smaller_blocks() -> None:
 def test_a_run_on_one_core_is_offered_others(
     env: str, fields: dict[str, Any], flags: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "cores", lambda: 2)
-    found = remedies.about(prepare("ppo", env, fields=fields), fused=False).remedies
+    monkeypatch.setattr(jax_process, "cores", lambda: 2)
+    found = plan_alternatives.facts_of(prepare("ppo", env, fields=fields), fused=False).remedies
     assert found.get("cores") == flags
 
 
@@ -90,6 +91,6 @@ GRADIENTS = {"plan": "actor+memory | gradient*2 | update"}
 def test_copies_that_could_be_one_program_are_offered_that(
     env: str, fields: dict[str, Any], cores: int, offered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "cores", lambda: cores)
-    found = remedies.about(prepare("ppo", env, fields=fields), fused=False).remedies
+    monkeypatch.setattr(jax_process, "cores", lambda: cores)
+    found = plan_alternatives.facts_of(prepare("ppo", env, fields=fields), fused=False).remedies
     assert found.get("devices") == ("--on inline" if offered else None)

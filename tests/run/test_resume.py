@@ -13,7 +13,7 @@ import pytest
 
 import rondel
 from rondel import RondelError
-from rondel.run import whereabouts
+from rondel.run.storage import locate
 from run.small import DQN, PPO, SMALL
 
 
@@ -64,7 +64,7 @@ def test_resume_wants_a_larger_total(tmp_path: Path) -> None:
 def test_a_damaged_checkpoint_offers_the_one_before(tmp_path: Path) -> None:
     rondel.train("dqn", "CartPole-v1", steps=200, out=tmp_path, eval_episodes=0, **DQN)
     rondel.resume(tmp_path, steps=400, eval_episodes=0)
-    newest = whereabouts.find(tmp_path)
+    newest = locate.find_checkpoint(tmp_path)
     state = newest / "state.safetensors"
     state.write_bytes(state.read_bytes()[:-10])
     with pytest.raises(RondelError, match="000001"):
@@ -75,7 +75,7 @@ def test_a_damaged_checkpoint_offers_the_one_before(tmp_path: Path) -> None:
 
 
 def test_an_env_with_keys_in_its_state_can_be_saved_and_resumed(tmp_path: Path) -> None:
-    from rondel.envs.episodic import episodic
+    from rondel.envs.jax.episodic import episodic
 
     spec = rondel.EnvSpec("own:noise", rondel.Box(-np.ones(1), np.ones(1)), rondel.Discrete(2))
 

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from fuzz import QUICK_AND_LONG, anything, holds, mutated, numbers
 from rondel.errors import RondelError
-from rondel.run import curve, record
-from rondel.run.record import Recorder
+from rondel.run.analysis import learning_curve
+from rondel.run.storage import metrics_file
+from rondel.run.storage.metrics_file import MetricsFile
 
 pytestmark = pytest.mark.fault
 
@@ -29,12 +30,12 @@ def test_any_file_is_read_and_goes_on_with_whole_rows(effort, tmp_path):
 
     def one(data):
         path.write_bytes(data)
-        before = record.read(path)
-        with Recorder(path, resume_at=15) as recorder:
-            kept = record.read(path)
+        before = metrics_file.read(path)
+        with MetricsFile(path, resume_at=15) as recorder:
+            kept = metrics_file.read(path)
             recorder.write({"steps": 16})
         assert kept == before[: len(kept)] or any(v != v for row in kept for v in row.values())
-        assert record.read(path)[-1] == {"steps": 16}
+        assert metrics_file.read(path)[-1] == {"steps": 16}
         assert path.read_bytes().endswith(b'\n{"steps": 16}\n') or not kept
 
     holds(one, files, 100 * effort)
@@ -46,7 +47,7 @@ def test_any_file_is_drawn(effort, tmp_path):
 
     def one(data):
         path.write_bytes(data)
-        curve.draw(tmp_path, "anything")
+        learning_curve.draw_curve(tmp_path, "anything")
 
     holds(one, files, 6 * effort)
 
@@ -55,6 +56,6 @@ def test_any_file_is_drawn(effort, tmp_path):
 def test_what_is_no_file_is_a_sentence_and_no_wait(tmp_path, make):
     path = tmp_path / "metrics.jsonl"
     make(path)
-    for use in (record.read, Recorder, lambda path: Recorder(path, resume_at=3)):
+    for use in (metrics_file.read, MetricsFile, lambda path: MetricsFile(path, resume_at=3)):
         with pytest.raises(RondelError, match="is not a file: move it"):
             use(path)

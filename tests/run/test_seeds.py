@@ -17,12 +17,13 @@ import pytest
 import rondel
 from rondel import RondelError
 from rondel.algorithms import ppo
-from rondel.execution import vector
-from rondel.execution.keys import key_of
-from rondel.execution.loop import NotFinite
-from rondel.execution.seeds import Purpose
-from rondel.run import checkpoint, cli, whereabouts
-from rondel.run.display import Lines
+from rondel.cli import main
+from rondel.execution.hostenv.seeds import Purpose
+from rondel.execution.loop import seed_parallel
+from rondel.execution.loop.sync_loop import NotFinite
+from rondel.execution.stages.rng import purpose_key
+from rondel.run.display.display import Lines
+from rondel.run.storage import checkpoint, locate
 from run.small import DQN, PPO, SMALL
 
 SEEDS = (3, 4, 5)
@@ -36,7 +37,7 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def arrays(folder: Path) -> dict[str, np.ndarray]:
-    return checkpoint.read_arrays(whereabouts.find(folder), "")
+    return checkpoint.read_arrays(locate.find_checkpoint(folder), "")
 
 
 def assert_same(one: Path, other: Path) -> None:
@@ -161,7 +162,7 @@ def test_ctrl_c_keeps_all_of_them(trained: Any, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
         train(out, callbacks=interrupt)
-    assert {checkpoint.read_meta(whereabouts.find(p))["round"] for p in out.iterdir()} == {4}
+    assert {checkpoint.read_meta(locate.find_checkpoint(p))["round"] for p in out.iterdir()} == {4}
     rondel.resume(out)
     for seed in SEEDS:
         assert_same(out / f"seed-{seed}", trained[0] / f"seed-{seed}")
@@ -170,8 +171,10 @@ def test_ctrl_c_keeps_all_of_them(trained: Any, tmp_path: Path) -> None:
 @pytest.fixture
 def stacked(monkeypatch: pytest.MonkeyPatch) -> None:
     """One program over a leading axis of seeds, as on accelerators."""
-    rings = vector.Rings
-    monkeypatch.setattr(vector, "Rings", lambda task, seeds, _: rings(task, seeds, stacked=True))
+    rings = seed_parallel.Rings
+    monkeypatch.setattr(
+        seed_parallel, "Rings", lambda task, seeds, _: rings(task, seeds, stacked=True)
+    )
 
 
 @pytest.mark.long
@@ -226,7 +229,7 @@ def poisoned(config: ppo.Config, spec: Any) -> Any:
     inner = ppo.make(config, spec)
 
     def init(key: Any) -> Any:
-        same = jax.random.key_data(key) == jax.random.key_data(key_of(4, Purpose.INIT))
+        same = jax.random.key_data(key) == jax.random.key_data(purpose_key(4, Purpose.INIT))
         return jax.tree.map(
             lambda x: jnp.where(same.all(), jnp.nan, x) if x.dtype == jnp.float32 else x,
             inner.init(key),
@@ -246,7 +249,10 @@ def test_a_seed_whose_loss_is_no_number_does_not_end_the_others(tmp_path: Path) 
             out=tmp_path,
             lanes=8,
         )
-    ends = [checkpoint.read_meta(whereabouts.find(tmp_path / f"seed-{s}"))["steps"] for s in (3, 5)]
+    ends = [
+        checkpoint.read_meta(locate.find_checkpoint(tmp_path / f"seed-{s}"))["steps"]
+        for s in (3, 5)
+    ]
     assert min(ends) >= 600
     assert not (tmp_path / "seed-4" / "checkpoints").exists()
 
@@ -319,13 +325,13 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     small = "--lanes 8 --rollout 16 --epochs 1 --minibatches 2 --hidden 8 --no-tuned".split()
     out = str(tmp_path / "out")
     asked = ["train", "ppo", "CartPole-v1", "--steps", "300", "--seed", "3", "--seeds", "3"]
-    cli.main([*asked, "--out", out, "--eval-episodes", "3", "--json", *small])
+    main.main([*asked, "--out", out, "--eval-episodes", "3", "--json", *small])
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert [run["seed"] for run in result["runs"]] == [3, 4, 5]
-    cli.main(["resume", out, "--steps", "400"])
+    main.main(["resume", out, "--steps", "400"])
     said = capsys.readouterr().out.splitlines()
     assert f"{'seeds':17} 3" in said
     assert not any(line.startswith("runs") for line in said)
     with pytest.raises(SystemExit):
-        cli.main([*asked, "--out", out, *small])
+        main.main([*asked, "--out", out, *small])
     assert f"Go on with it by `rondel resume {out}`" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rondel.run.stopping import Terminated, interrupts, terminable
+from rondel.run.training.signals import Terminated, end_on_sigterm, stop_on_signals
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def handlers() -> Iterator[None]:
 
 
 def test_a_second_ctrl_c_does_not_wait() -> None:
-    with interrupts() as stop:
+    with stop_on_signals() as stop:
         assert not stop.is_set()
         signal.raise_signal(signal.SIGINT)
         assert stop.is_set()
@@ -36,7 +36,7 @@ def test_a_second_ctrl_c_does_not_wait() -> None:
 def test_sigterm_may_come_twice(handlers: None) -> None:
     """`timeout` sends it to its child, and then to the whole group."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    with interrupts() as stop:
+    with stop_on_signals() as stop:
         for _ in range(2):
             signal.raise_signal(signal.SIGTERM)
         assert stop.is_set()
@@ -47,7 +47,7 @@ def test_sigterm_may_come_twice(handlers: None) -> None:
 
 def test_where_all_is_saved_sigterm_ends_at_once(handlers: None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    with pytest.raises(Terminated) as error, terminable():
+    with pytest.raises(Terminated) as error, end_on_sigterm():
         signal.raise_signal(signal.SIGTERM)
     assert error.value.code == 143
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
@@ -56,7 +56,7 @@ def test_where_all_is_saved_sigterm_ends_at_once(handlers: None) -> None:
 def test_a_handler_that_came_later_can_be_taken_over(handlers: None) -> None:
     """As Ray's, which it sets whenever it starts."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    with interrupts() as stop:
+    with stop_on_signals() as stop:
         signal.signal(signal.SIGTERM, of_ray)
         stop.listen()
         signal.raise_signal(signal.SIGTERM)
@@ -83,7 +83,7 @@ of_ray.__module__ = "ray._private.worker"
 )
 def test_a_handler_of_the_users_own_stays(handler: Any, ours: bool, handlers: None) -> None:
     signal.signal(signal.SIGTERM, handler)
-    with interrupts() as stop:
+    with stop_on_signals() as stop:
         now: Any = signal.getsignal(signal.SIGTERM)
         assert (getattr(now, "__self__", None) is stop) is ours
     assert signal.getsignal(signal.SIGTERM) == handler
@@ -93,7 +93,7 @@ def test_other_threads_leave_signals_alone() -> None:
     seen: list[Any] = []
 
     def look() -> None:
-        with interrupts():
+        with stop_on_signals():
             seen.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=look)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 import rondel
 from fuzz import QUICK_AND_LONG, anything, holds, mutated, sentence
 from rondel import RondelError
-from rondel.run import checkpoint, saved, whereabouts
-from rondel.run.checkpoint import CheckpointError
-from rondel.run.whereabouts import META, STATE
+from rondel.run.storage import checkpoint, locate, metadata
+from rondel.run.storage.checkpoint import CheckpointError
+from rondel.run.storage.locate import META, STATE
 from run.saved import save_small, small
 from run.small import PPO
 
@@ -35,7 +35,7 @@ def real(tmp_path_factory):
     """A checkpoint of a real run, and what its meta says."""
     folder = tmp_path_factory.mktemp("real")
     rondel.train("ppo", "CartPole-v1", steps=100, out=folder, eval_episodes=0, **PPO)
-    path = whereabouts.find(folder)
+    path = locate.find_checkpoint(folder)
     return path, checkpoint.read_meta(path)
 
 
@@ -102,7 +102,7 @@ def test_any_json_in_a_meta_is_read_or_gets_a_sentence(effort, real, tmp_path):
 
     def one(values):
         seal(path, real[1] | values)
-        assert len(sentence(saved.read, path) or "") < 500
+        assert len(sentence(metadata.read, path) or "") < 500
 
     holds(one, some, 100 * effort)
 
@@ -231,4 +231,4 @@ def test_files_of_a_terabyte_are_refused_at_once(tmp_path):
 
 def test_a_place_that_can_not_be_looked_at_is_a_sentence(tmp_path):
     with pytest.raises(RondelError, match="can't be read: File name too long"):
-        whereabouts.find(tmp_path / ("x" * 300))
+        locate.find_checkpoint(tmp_path / ("x" * 300))

@@ -5,25 +5,27 @@ from typing import Any
 
 import pytest
 
-from rondel.plan import parse
-from rondel.plan.pointing import counted
-from rondel.run import cli, clock, summary
-from rondel.run.clock import Clock
-from rondel.run.cost import Cost, PieceCost
+from rondel.cli import main
+from rondel.plan.diagnostics import plural
+from rondel.plan.parser import parse
+from rondel.run.preflight import render
+from rondel.run.preflight.memory_estimate import MemoryEstimate, PieceMemory
+from rondel.run.training import throughput
+from rondel.run.training.throughput import Throughput
 
 
 def test_one_is_not_many() -> None:
-    assert counted(0, "round") == "0 rounds"
-    assert counted(1, "copy", "copies") == "1 copy"
-    assert counted(2, "copy", "copies") == "2 copies"
-    assert summary.lag_rule(parse("impala")) == ", free, weights at most 1 round old"
-    assert summary.lag_rule(parse("actor | learner", lag=2)) == ", weights 2 rounds old"
+    assert plural(0, "round") == "0 rounds"
+    assert plural(1, "copy", "copies") == "1 copy"
+    assert plural(2, "copy", "copies") == "2 copies"
+    assert render.lag_rule(parse("impala")) == ", free, weights at most 1 round old"
+    assert render.lag_rule(parse("actor | learner", lag=2)) == ", weights 2 rounds old"
 
 
-COST = Cost(
+COST = MemoryEstimate(
     (
-        PieceCost("actor", 2, {"weights": 2048, "rollout": 3 * 2**20, "env": 0}),
-        PieceCost("learner", 1, {"weights": 2048, "optimiser": 4096, "memory": 2**30}),
+        PieceMemory("actor", 2, {"weights": 2048, "rollout": 3 * 2**20, "env": 0}),
+        PieceMemory("learner", 1, {"weights": 2048, "optimiser": 4096, "memory": 2**30}),
     ),
     4,
     4 * 300 * 2**20,
@@ -46,7 +48,7 @@ def fake_run(on: str, addresses: tuple[str, ...] = ()) -> Any:
 
 
 def test_before_a_run_it_is_said_what_runs_where_and_what_it_costs() -> None:
-    assert summary.rows(fake_run("processes"), COST, 20 * 2**30) == [
+    assert render.rows(fake_run("processes"), COST, 20 * 2**30) == [
         ("algorithm", "dqn"),
         ("env", "jax:x (world jax), 16 lanes in blocks of 8"),
         ("plan", "actor*2 | learner: on processes, weights 1 round old"),
@@ -71,22 +73,22 @@ def test_before_a_run_it_is_said_what_runs_where_and_what_it_costs() -> None:
         ("note", "careful"),
         ("folder", "runs/a"),
     ]
-    there = summary.rows(fake_run("ray", ("10.0.0.1", "10.0.0.2", "10.0.0.1")), COST, 0)
+    there = render.rows(fake_run("ray", ("10.0.0.1", "10.0.0.2", "10.0.0.1")), COST, 0)
     runs = [text.partition(":")[0] for label, text in there if label in ("runs", "")]
     assert runs == [
         "actor x 2 each in an actor of its own with 1 cpu, 1 on 10.0.0.1, 1 on 10.0.0.2",
         "learner in an actor of its own with 2 cpu, 1 on 10.0.0.1",
     ]
-    inline = dict(summary.rows(fake_run("inline"), COST, 0))
+    inline = dict(render.rows(fake_run("inline"), COST, 0))
     assert inline["runs"].startswith("actor x 2 in this process")
     assert inline["memory"].startswith("about 2.2 GiB: 4 processes")
     compiled = COST._replace(compiling=2**29)
-    said = dict(summary.rows(fake_run("processes"), compiled, 20 * 2**30))["memory"]
+    said = dict(render.rows(fake_run("processes"), compiled, 20 * 2**30))["memory"]
     assert said.startswith(
         "about 2.2 GiB, up to 512.0 MiB more if its programs are not compiled yet, of "
         "20.0 GiB that are free here: 4 processes 1.2 GiB, "
     )
-    said = dict(summary.rows(fake_run("processes"), compiled, 0))["memory"]
+    said = dict(render.rows(fake_run("processes"), compiled, 0))["memory"]
     assert "not compiled yet: 4 processes" in said
 
 
@@ -95,11 +97,11 @@ def test_a_speed_that_is_not_known_is_left_out(capsys: pytest.CaptureFixture[str
     setup = SimpleNamespace(name="ppo", env_id="jax:x", task=SimpleNamespace(seed=0))
     run: Any = SimpleNamespace(steps=128, episodes=0, return_mean=None, path="there", setup=setup)
     run.ring = SimpleNamespace(base=None)
-    clock = Clock(run, began=0.0)
+    clock = Throughput(run, began=0.0)
     clock.tick()
     result = clock.result(None)
     assert result["steps_per_second"] is None
-    cli._say(result, as_json=False)
+    main._say(result, as_json=False)
     told = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert told == ["algorithm", "env", "seed", "steps", "episodes", "seconds", "path"]
 
@@ -108,8 +110,8 @@ def test_rounds_of_one_call_end_one_after_the_other(monkeypatch: pytest.MonkeyPa
     """They are heard of at once; in a picture against seconds that would be a stair."""
     run: Any = SimpleNamespace(steps=0, ring=SimpleNamespace(base=None))
     now = SimpleNamespace(monotonic=lambda: now.seconds)
-    monkeypatch.setattr(clock, "time", now)
-    told, rows = Clock(run, began=100.0), []
+    monkeypatch.setattr(throughput, "time", now)
+    told, rows = Throughput(run, began=100.0), []
     # one round of 10 steps by the 5th second, then four in a call by the 7th
     for now.seconds, run.steps, rounds in ((105.0, 10, [10]), (107.0, 50, [20, 30, 40, 50])):
         for steps in rounds:
@@ -126,8 +128,8 @@ def test_speed_and_time_left_begin_when_all_is_compiled(monkeypatch: pytest.Monk
     ring = SimpleNamespace(base=None)
     run: Any = SimpleNamespace(steps=0, ring=ring, setup=setup, limits=limits)
     now = SimpleNamespace(monotonic=lambda: now.seconds)
-    monkeypatch.setattr(clock, "time", now)
-    told, seen = Clock(run, began=100.0), []
+    monkeypatch.setattr(throughput, "time", now)
+    told, seen = Throughput(run, began=100.0), []
     told._window = SimpleNamespace(look=lambda: None)  # type: ignore[assignment]
     # a warm-up of 10 steps a second, 20 s to compile what learns, then 5 steps a second
     for now.seconds, run.steps, ring.base in (
@@ -150,7 +152,7 @@ def test_speed_and_time_left_begin_when_all_is_compiled(monkeypatch: pytest.Monk
 def test_a_warm_up_that_outlasts_the_run_is_pointed_out(rounds: int, learns: bool) -> None:
     run = fake_run("processes")  # 16 lanes of 32 steps: ten rounds are more than 5,000
     run.setup.task.algorithm.memory.warmup_rounds = rounds
-    said = dict(summary.rows(run, COST, 0))["round"]
+    said = dict(render.rows(run, COST, 0))["round"]
     assert said.endswith("of warm-up") == learns
     assert ("nothing will be learned" in said) != learns
 
@@ -158,15 +160,15 @@ def test_a_warm_up_that_outlasts_the_run_is_pointed_out(rounds: int, learns: boo
 def test_one_program_on_several_devices_is_said_to_be() -> None:
     run = fake_run("inline")
     run.ring.fused, run.ring.plan, run.ring.copies = True, parse("all*2"), [[None]]
-    cost = Cost((PieceCost("all", 2, {}),), 1, 0)
-    assert dict(summary.rows(run, cost, 0))["plan"] == "all*2: one fused XLA program on 2 devices"
+    cost = MemoryEstimate((PieceMemory("all", 2, {}),), 1, 0)
+    assert dict(render.rows(run, cost, 0))["plan"] == "all*2: one fused XLA program on 2 devices"
     run.ring.plan = parse("all")
-    assert dict(summary.rows(run, cost, 0))["plan"] == "all: one fused XLA program"
+    assert dict(render.rows(run, cost, 0))["plan"] == "all: one fused XLA program"
 
 
 @pytest.mark.parametrize(("steps", "said"), [(10_239, True), (10_240, False)])
 def test_rounds_that_are_much_of_a_run_are_pointed_out(steps: int, said: bool) -> None:
     run = fake_run("processes")  # a round is 512 steps, a twentieth of 10,240
     run.limits.steps = steps
-    notes = [text for label, text in summary.rows(run, COST, 0) if label == "note"]
+    notes = [text for label, text in render.rows(run, COST, 0) if label == "note"]
     assert ("a whole round, of up to 512 steps" in notes[0]) == said

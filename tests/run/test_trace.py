@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 import rondel
-from rondel.execution import meter
+from rondel.execution.telemetry import timing
 
 ray = pytest.importorskip("ray")
-backend = importlib.import_module("rondel.execution.backends.ray")
+backend = importlib.import_module("rondel.execution.backends.ray.backend")
 cluster_utils = importlib.import_module("ray.cluster_utils")
 pytestmark = pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 AHEAD = 1_000.0  # seconds
@@ -33,7 +33,7 @@ class Ahead(gymnasium.Env[Any, Any]):
     def __init__(self) -> None:
         if ray.is_initialized() and ray.get_runtime_context().get_actor_id():
             clock = {"time": lambda: time.time() + AHEAD, "thread_time": time.thread_time}
-            meter.time = SimpleNamespace(**clock)  # type: ignore[attr-defined]
+            timing.time = SimpleNamespace(**clock)  # type: ignore[attr-defined]
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)

@@ -19,10 +19,10 @@ import rondel
 from rondel import RondelError
 from rondel.algorithms import ppo
 from rondel.envs.errors import EnvError
-from rondel.run import checkpoint, whereabouts
-from rondel.run.display import Silent
-from rondel.run.setup import prepare
-from rondel.run.stopping import Terminated
+from rondel.run.display.display import Silent
+from rondel.run.setup.prepare import prepare
+from rondel.run.storage import checkpoint, locate
+from rondel.run.training.signals import Terminated
 from run.small import DQN, PPO
 
 
@@ -223,7 +223,7 @@ def test_a_signal_stops_with_a_checkpoint(signum: signal.Signals, tmp_path: Path
         rondel.train("ppo", "CartPole-v1", steps=5_000, out=tmp_path, callbacks=[interrupt], **PPO)
     assert isinstance(error.value, Terminated) == (signum == signal.SIGTERM)
     assert signal.getsignal(signum) == before
-    assert checkpoint.read_meta(whereabouts.find(tmp_path))["round"] == 3
+    assert checkpoint.read_meta(locate.find_checkpoint(tmp_path))["round"] == 3
     assert rondel.resume(tmp_path, steps=1_000, eval_episodes=0).steps >= 1_000
 
 
@@ -241,7 +241,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
     with pytest.raises(RondelError, match="loss/value is nan") as error:
         rondel.train("ppo", "CartPole-v1", steps=5_000, out=tmp_path, callbacks=[save_once], **PPO)
     assert str(saved[0]) in str(error.value)
-    assert whereabouts.find(tmp_path) == saved[0]
+    assert locate.find_checkpoint(tmp_path) == saved[0]
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(rondel.load(tmp_path).state.params))
 
 

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from rondel.errors import RondelError
-from rondel.run import video
+from rondel.run.playback import video
 
 
 def images(count, side=20):

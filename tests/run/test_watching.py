@@ -16,10 +16,11 @@ from PIL import Image
 
 import rondel
 from rondel import RondelError
-from rondel.envs import EnvError, make
-from rondel.envs.episodic import episodic
-from rondel.run import cli
-from rondel.run.watching import moments
+from rondel.cli import main
+from rondel.envs.errors import EnvError
+from rondel.envs.jax.episodic import episodic
+from rondel.envs.registry import make
+from rondel.run.playback.watch import moments
 from run.small import PPO
 
 
@@ -47,7 +48,7 @@ def test_an_episode_that_goes_on_is_cut(run: rondel.Run, tmp_path: Path) -> None
 def test_the_command(run: rondel.Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert run.path is not None
     (run.path / "watch.gif").touch()  # of another day
-    cli.main(["watch", str(run.path), "--json", "--steps", "2", "--checkpoint", "1"])
+    main.main(["watch", str(run.path), "--json", "--steps", "2", "--checkpoint", "1"])
     answer = json.loads(capsys.readouterr().out)
     assert answer["path"] == str(run.path / "watch-2.gif")
     assert answer["lengths"] == [2]
@@ -58,7 +59,7 @@ def test_the_command(run: rondel.Run, capsys: pytest.CaptureFixture[str]) -> Non
         ("--out", str(run.path / "watch.gif")): "--overwrite",
     }.items():
         with pytest.raises(SystemExit):
-            cli.main(["watch", str(run.path), *flags])
+            main.main(["watch", str(run.path), *flags])
         assert sentence in capsys.readouterr().err
 
 

@@ -7,11 +7,19 @@ from typing import Any
 
 import pytest
 
-from rondel.execution.meter import DATA, SIMULATOR, STARTING, XLA, Glance, Meter, Spent
-from rondel.plan import parse
-from rondel.run import window
-from rondel.run.profile import About
-from rondel.run.window import Window
+from rondel.execution.telemetry.timing import (
+    DATA,
+    SIMULATOR,
+    STARTING,
+    XLA,
+    Meter,
+    TimeBucket,
+    TimingSummary,
+)
+from rondel.plan.parser import parse
+from rondel.run.profiling import live
+from rondel.run.profiling.live import LiveUtilisation
+from rondel.run.profiling.run_profile import RunFacts
 
 
 class Ring:
@@ -22,42 +30,46 @@ class Ring:
     meter = Meter()  # the driver's: it has done nothing
 
     def __init__(self) -> None:
-        self.said: list[list[Glance]] = [[], []]
+        self.said: list[list[TimingSummary]] = [[], []]
         self.round = 0
 
-    def glances(self) -> list[list[Glance]]:
+    def glances(self) -> list[list[TimingSummary]]:
         self.round += 2
         return self.said
 
 
-def glance(who: str, *spent: Spent) -> Glance:
-    return Glance(who, sum(one.seconds for one in spent), spent, 2**30)
+def glance(who: str, *spent: TimeBucket) -> TimingSummary:
+    return TimingSummary(who, sum(one.seconds for one in spent), spent, 2**30)
 
 
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> tuple[Ring, Window]:
-    monkeypatch.setattr(window, "_FIRST", 0.0)
-    monkeypatch.setattr(window, "_SECONDS", 0.0)
+def seen(monkeypatch: pytest.MonkeyPatch) -> tuple[Ring, LiveUtilisation]:
+    monkeypatch.setattr(live, "_FIRST", 0.0)
+    monkeypatch.setattr(live, "_SECONDS", 0.0)
     ring, options = Ring(), SimpleNamespace(on="processes")
     setup = SimpleNamespace(name="ppo", config=None, env_id="x", options=options)
     about = {"lag": 0, "free": False, "on": "processes", "env": "x", "traced": False}
     about |= {"fused": False, "cores": 2, "draws": 1, "batched": False, "remedies": {}}
-    told = About("actor*2 | learner", lanes=8, **about)
+    told = RunFacts("actor*2 | learner", lanes=8, **about)
     run: Any = SimpleNamespace(ring=ring, setup=setup, about=told, path=None, env_named=None)
-    return ring, Window(run)
+    return ring, LiveUtilisation(run)
 
 
-def test_a_window_is_what_was_done_since_the_one_before(seen: tuple[Ring, Window]) -> None:
+def test_a_window_is_what_was_done_since_the_one_before(seen: tuple[Ring, LiveUtilisation]) -> None:
     ring, window = seen
     assert window.look() is None  # nobody has said anything
-    learner = glance("l", Spent("learner", STARTING, 5.0, 1, 0))
-    ring.said = [[glance("a", Spent("env", SIMULATOR, 1.0, 10, 0))], [learner]]
+    learner = glance("l", TimeBucket("learner", STARTING, 5.0, 1, 0))
+    ring.said = [[glance("a", TimeBucket("env", SIMULATOR, 1.0, 10, 0))], [learner]]
     assert window.look() is None  # the learner has only started
-    ring.said[1] = [glance("l", *learner.spent, Spent("learner", XLA, 7.0, 1, 0))]
+    ring.said[1] = [glance("l", *learner.spent, TimeBucket("learner", XLA, 7.0, 1, 0))]
     assert window.look() is None  # this is where the first window begins
-    busy = (Spent("learner", XLA, 9.0, 2, 0), Spent("memory", DATA, 8.0, 1, 0))
+    busy = (TimeBucket("learner", XLA, 9.0, 2, 0), TimeBucket("memory", DATA, 8.0, 1, 0))
     ring.said = [
-        [glance("a", Spent("env", SIMULATOR, 9.0, 80, 0), Spent("policy", XLA, 2.0, 80, 0))],
+        [
+            glance(
+                "a", TimeBucket("env", SIMULATOR, 9.0, 80, 0), TimeBucket("policy", XLA, 2.0, 80, 0)
+            )
+        ],
         [glance("l", *learner.spent, *busy)],
     ]
     first = window.look()
@@ -73,10 +85,12 @@ def test_a_window_is_what_was_done_since_the_one_before(seen: tuple[Ring, Window
     # since then: a second actor came, and the first did nothing but act, 6 s; the learner learned
     ring.said = [
         [
-            glance("a", Spent("env", SIMULATOR, 9.0, 80, 0), Spent("policy", XLA, 8.0, 99, 0)),
-            glance("b", Spent("env", SIMULATOR, 2.0, 9, 0)),
+            glance(
+                "a", TimeBucket("env", SIMULATOR, 9.0, 80, 0), TimeBucket("policy", XLA, 8.0, 99, 0)
+            ),
+            glance("b", TimeBucket("env", SIMULATOR, 2.0, 9, 0)),
         ],
-        [glance("l", *learner.spent, Spent("learner", XLA, 11.0, 3, 0), busy[1])],
+        [glance("l", *learner.spent, TimeBucket("learner", XLA, 11.0, 3, 0), busy[1])],
     ]
     second = window.look()
     assert second is not None
@@ -86,9 +100,11 @@ def test_a_window_is_what_was_done_since_the_one_before(seen: tuple[Ring, Window
     assert second.pieces[1].parts == (("learner", 1.0),)
 
 
-def test_a_window_lasts_until_every_piece_has_done_something(seen: tuple[Ring, Window]) -> None:
+def test_a_window_lasts_until_every_piece_has_done_something(
+    seen: tuple[Ring, LiveUtilisation],
+) -> None:
     ring, window = seen
-    actor, learner = Spent("env", SIMULATOR, 1.0, 1, 0), Spent("learner", XLA, 1.0, 1, 0)
+    actor, learner = TimeBucket("env", SIMULATOR, 1.0, 1, 0), TimeBucket("learner", XLA, 1.0, 1, 0)
     ring.said = [[glance("a", actor)], [glance("l", learner)]]
     window.look()
     later = [one._replace(seconds=2.0, times=2) for one in (actor, learner)]
@@ -102,12 +118,14 @@ def test_a_window_lasts_until_every_piece_has_done_something(seen: tuple[Ring, W
     assert window.look() is not first
 
 
-def test_a_window_has_enough_rounds_to_tell_what_bounds_them(seen: tuple[Ring, Window]) -> None:
+def test_a_window_has_enough_rounds_to_tell_what_bounds_them(
+    seen: tuple[Ring, LiveUtilisation],
+) -> None:
     ring, window = seen
     for seconds in (1.0, 2.0, 3.0, 4.0):
         ring.said = [
-            [glance("a", Spent("env", SIMULATOR, seconds, int(seconds), 0))],
-            [glance("l", Spent("learner", XLA, seconds / 4, int(seconds), 0))],
+            [glance("a", TimeBucket("env", SIMULATOR, seconds, int(seconds), 0))],
+            [glance("l", TimeBucket("learner", XLA, seconds / 4, int(seconds), 0))],
         ]
         ring.round -= 1  # one round each time
         load = window.look()

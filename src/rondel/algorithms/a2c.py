@@ -13,12 +13,13 @@ from functools import partial
 
 import jax.numpy as jnp
 
-from rondel import nets, ops
 from rondel.algorithms import actor_critic
 from rondel.algorithms.actor_critic import Loss, Rows, pi, turned
 from rondel.errors import at_least, from_zero_to_one
 from rondel.memory.rollout import rollout
+from rondel.nets.actor_critic import ActorCritic
 from rondel.ops.distributions import Distribution
+from rondel.ops.masks import masked_mean, standardise
 from rondel.types import Algorithm, Array, EnvSpec, Network, Tree
 
 FAMILY = "on-policy"
@@ -58,7 +59,7 @@ class Config:
 
 def loss(
     config: Config,
-    model: nets.ActorCritic,
+    model: ActorCritic,
     dist: Distribution,
     params: Tree,
     weighed: tuple[Rows, Array],
@@ -75,7 +76,7 @@ def loss(
     out = pi(params, out, rows.obs)
 
     def mean(x: Array) -> Array:
-        return ops.masked_mean(x, rows.valid)
+        return masked_mean(x, rows.valid)
 
     policy_loss = -mean(advantage * dist.log_prob(out, rows.action))
     value_loss = mean(0.5 * (values - (rows.value + rows.advantage)) ** 2)
@@ -90,7 +91,7 @@ def gradient(
     del key
     advantage = rows.advantage
     if config.normalise_advantage:
-        advantage = ops.standardise(advantage, rows.valid)
+        advantage = standardise(advantage, rows.valid)
     weighed = rows, advantage
     grads, metrics = actor_critic.grad_of(weighed_loss, chunk, params, weighed, rows.valid)
     return grads, rows.valid.sum().astype(jnp.float32), (), metrics

@@ -14,9 +14,16 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from rondel import nets, ops
+from rondel.nets.actor_critic import ActorCritic, separate_networks, shared_torso
+from rondel.nets.encode import mask_of
+from rondel.nets.mlp import mlp
+from rondel.nets.recurrent import make_cell
+from rondel.nets.torso import choose_trunk, chunk_of, make_torso
 from rondel.ops import distributions
+from rondel.ops.chunks import mean_grad
 from rondel.ops.distributions import Distribution
+from rondel.ops.optimisers import packed
+from rondel.ops.returns import gae
 from rondel.spaces import Box
 from rondel.types import Array, EnvSpec, Network, Trajectory, Tree
 
@@ -74,7 +81,7 @@ def networks(
     own: Network | None = None,
     memory: str = "none",
     memory_size: int = 0,
-) -> tuple[nets.ActorCritic, Distribution]:
+) -> tuple[ActorCritic, Distribution]:
     """Policy and value for an environment, and how actions are distributed."""
     remembering = memory, memory_size
     dist = distributions.for_space(spec.action)
@@ -96,34 +103,34 @@ def network_for(
     own: Network | None,
     memory: str,
     memory_size: int,
-) -> nets.ActorCritic:
+) -> ActorCritic:
     """Two perceptrons where nothing asks for more."""
-    kind = nets.choose(config.network, spec.observation)
+    kind = choose_trunk(config.network, spec.observation)
     if own is None and memory == "none" and kind == "mlp":
-        policy = nets.mlp(spec.observation, config.hidden, outputs, last_scale=0.01)
-        return nets.separate(policy, nets.mlp(spec.observation, config.hidden, 1))
-    torso, width = nets.torso(kind, spec.observation, config.hidden, own=own)
-    cell = None if memory == "none" else nets.cell(memory, width, memory_size)
-    return nets.shared(torso, width, outputs, cell)
+        policy = mlp(spec.observation, config.hidden, outputs, last_scale=0.01)
+        return separate_networks(policy, mlp(spec.observation, config.hidden, 1))
+    torso, width = make_torso(kind, spec.observation, config.hidden, own=own)
+    cell = None if memory == "none" else make_cell(memory, width, memory_size)
+    return shared_torso(torso, width, outputs, cell)
 
 
 def chunk_for(
-    config: Settings, spec: EnvSpec, model: nets.ActorCritic, own: Network | None
+    config: Settings, spec: EnvSpec, model: ActorCritic, own: Network | None
 ) -> int | None:
     """How many rows at a time a gradient is made quickest on CPUs; None: all at once."""
     whole = model.recurrent or own is not None
-    return None if whole else nets.chunk_of(config.network, spec.observation)
+    return None if whole else chunk_of(config.network, spec.observation)
 
 
 def pi(params: Tree, out: Array, obs: Tree) -> Array:
     """The parameters of the actions' distribution, from what the network says."""
     if "log_std" in params:
         return jnp.concatenate([out, jnp.broadcast_to(params["log_std"], out.shape)], -1)
-    return distributions.masked(out, nets.mask_of(obs))
+    return distributions.masked(out, mask_of(obs))
 
 
 def act(
-    model: nets.ActorCritic,
+    model: ActorCritic,
     dist: Distribution,
     params: Tree,
     carry: Tree,
@@ -142,14 +149,14 @@ def prepare(
     discount: float,
     gae_lambda: float,
     sequence: int,
-    model: nets.ActorCritic,
+    model: ActorCritic,
     params: Tree,
     tr: Trajectory,
 ) -> tuple[Rows, Array]:
     """Rows with advantages, and how many steps there were."""
     (_, value), carries = model.unroll(params, tr.carry, tr.obs, tr.first)
     ends = tr.terminated, tr.truncated, tr.valid
-    advantage = ops.gae(tr.reward, value, *ends, discount, gae_lambda)
+    advantage = gae(tr.reward, value, *ends, discount, gae_lambda)
     obs = jax.tree.map(lambda x: x[:-1], tr.obs)
     rows = Rows(obs, tr.action, tr.extras, value[:-1], advantage, tr.valid)
     if model.recurrent:
@@ -174,7 +181,7 @@ def grad_of(
     if chunk is None or jax.default_backend() != "cpu":
         grads, metrics = jax.grad(loss, has_aux=True)(params, rows)
     else:
-        grads, metrics = ops.mean_grad(loss, chunk)(params, rows, valid)
+        grads, metrics = mean_grad(loss, chunk)(params, rows, valid)
     return grads, metrics | {"grad_norm": optax.tree.norm(grads)}
 
 
@@ -195,7 +202,7 @@ def init(
 def adam(max_grad_norm: float) -> optax.GradientTransformation:
     """Directions without a step size."""
     clip_norm = optax.clip_by_global_norm(max_grad_norm)
-    return ops.packed(optax.chain(clip_norm, optax.scale_by_adam(eps=1e-5)))
+    return packed(optax.chain(clip_norm, optax.scale_by_adam(eps=1e-5)))
 
 
 def descend(

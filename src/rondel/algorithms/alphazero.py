@@ -17,13 +17,17 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from rondel import nets, ops
 from rondel.algorithms import actor_critic
 from rondel.algorithms.actor_critic import State, turned
 from rondel.errors import RondelError, at_least, from_zero_to_one
 from rondel.memory.sequences import SequenceBatch, Stretch, sequences
-from rondel.nets.actor_critic import Judged
+from rondel.nets.actor_critic import ActorCritic, Judged, shared_torso
+from rondel.nets.encode import mask_of, without_state
+from rondel.nets.torso import make_torso
 from rondel.ops import distributions, random
+from rondel.ops.chunks import in_chunks
+from rondel.ops.masks import masked_mean
+from rondel.ops.returns import gae
 from rondel.spaces import Discrete
 from rondel.types import Algorithm, Array, Env, EnvSpec, Game, Network, Trajectory, Tree
 
@@ -89,15 +93,15 @@ class Rows(NamedTuple):
     valid: Array
 
 
-def judge(model: nets.ActorCritic, params: Tree, obs: Tree) -> Judged:
+def judge(model: ActorCritic, params: Tree, obs: Tree) -> Judged:
     """Logits of legal moves, and a value from -1 to 1."""
     _, (logits, value) = model.step(params, (), obs)
-    return Judged(distributions.masked(logits, nets.mask_of(obs)), jnp.tanh(value))
+    return Judged(distributions.masked(logits, mask_of(obs)), jnp.tanh(value))
 
 
 def search(
     config: Config,
-    model: nets.ActorCritic,
+    model: ActorCritic,
     game: Game,
     params: Tree,
     obs: Tree,
@@ -107,7 +111,7 @@ def search(
     """One lane's move, and what was found; without `explore` nothing is left to chance."""
     mctx = _mctx()
     obs = jax.tree.map(lambda x: x[None], obs)
-    look = ops.together(partial(judge, model))
+    look = in_chunks(partial(judge, model))
 
     def onwards(params: Tree, key: Array, action: Array, state: Tree) -> tuple[Any, Tree]:
         del key
@@ -120,7 +124,7 @@ def search(
         return output, state
 
     logits, value = look(params, obs)
-    mask = nets.mask_of(obs)
+    mask = mask_of(obs)
     found = mctx.gumbel_muzero_policy(
         params,
         key,
@@ -141,7 +145,7 @@ def search(
 
 def act(
     config: Config,
-    model: nets.ActorCritic,
+    model: ActorCritic,
     game: Game,
     params: Tree,
     carry: Tree,
@@ -153,7 +157,7 @@ def act(
     one = partial(search, config, model, game, params, explore=explore)
     action, found = jax.vmap(one)(obs, random.fold(keys, 0))
     if explore and config.stray > 0.0:
-        other, strayed = stray(config, nets.mask_of(obs), found.policy.shape, random.fold(keys, 1))
+        other, strayed = stray(config, mask_of(obs), found.policy.shape, random.fold(keys, 1))
         action, found = jnp.where(strayed, other, action), found._replace(strayed=strayed)
     return action, carry, found
 
@@ -185,29 +189,29 @@ def targets(tr: Trajectory, found: Found, last: Array, turn: float, value_lambda
     values = jnp.concatenate([found.value, last[None]])
     reward = jnp.where(found.strayed, found.value, tr.reward)
     ends = tr.terminated | found.strayed, tr.truncated, tr.valid
-    return found.value + ops.gae(reward, values, *ends, turn, value_lambda)
+    return found.value + gae(reward, values, *ends, turn, value_lambda)
 
 
 def prepare(
-    config: Config, model: nets.ActorCritic, game: Game, params: Tree, tr: Trajectory
+    config: Config, model: ActorCritic, game: Game, params: Tree, tr: Trajectory
 ) -> tuple[Stretch, Array]:
     """Positions with what search and game said of them, and how many moves there were."""
     _, last = judge(model, params, jax.tree.map(lambda x: x[-1], tr.obs))
     turn = -1.0 if game.self_play else 1.0
     target = targets(tr, tr.extras, last, turn, config.value_lambda)
-    obs = jax.tree.map(lambda x: x[:-1], nets.without_state(tr.obs))
+    obs = jax.tree.map(lambda x: x[:-1], without_state(tr.obs))
     rows = Rows(obs, tr.extras.policy, target, tr.first[:-1], tr.valid)
     return Stretch(turned(rows), ()), tr.valid.sum(0)
 
 
 def loss(
-    config: Config, model: nets.ActorCritic, params: Tree, rows: Rows
+    config: Config, model: ActorCritic, params: Tree, rows: Rows
 ) -> tuple[Array, dict[str, Array]]:
     """(z - v)² - π log p + c |θ|², equation 1; means over valid rows."""
     logits, value = judge(model, params, rows.obs)
 
     def mean(x: Array) -> Array:
-        return ops.masked_mean(x, rows.valid)
+        return masked_mean(x, rows.valid)
 
     policy_loss = -mean(jnp.sum(rows.policy * jax.nn.log_softmax(logits), -1))
     value_loss = mean((rows.target - value) ** 2)
@@ -222,7 +226,7 @@ def loss(
 
 
 def gradient(
-    config: Config, model: nets.ActorCritic, params: Tree, batch: SequenceBatch, key: Array
+    config: Config, model: ActorCritic, params: Tree, batch: SequenceBatch, key: Array
 ) -> Tree:
     del key
     rows = jax.tree.map(lambda x: x[:, 0], batch.rows)  # sequences of one row
@@ -241,8 +245,8 @@ def make(
     """
     _mctx()
     game = _game(spec, model)
-    torso, width = nets.torso(config.network, spec.observation, config.hidden, jax.nn.relu, network)
-    judges = nets.shared(torso, width, spec.action.n)
+    torso, width = make_torso(config.network, spec.observation, config.hidden, jax.nn.relu, network)
+    judges = shared_torso(torso, width, spec.action.n)
     optimiser = actor_critic.adam(config.max_grad_norm)
     warmup = math.ceil(config.warmup / (spec.lanes * config.rollout))
 

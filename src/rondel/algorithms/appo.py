@@ -15,12 +15,13 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import optax
 
-from rondel import nets, ops
 from rondel.algorithms import actor_critic, impala
 from rondel.algorithms.impala import Rounds
 from rondel.algorithms.ppo import clipped_surrogate
 from rondel.errors import at_least, from_zero_to_one
+from rondel.nets.actor_critic import ActorCritic
 from rondel.ops.distributions import Distribution
+from rondel.ops.masks import masked_mean, standardise
 from rondel.types import Algorithm, Array, EnvSpec, Network, Tree
 
 FAMILY = impala.FAMILY
@@ -70,7 +71,7 @@ class Variables(NamedTuple):
 
 def loss(
     config: Config,
-    model: nets.ActorCritic,
+    model: ActorCritic,
     dist: Distribution,
     target: Tree,
     params: Tree,
@@ -83,10 +84,10 @@ def loss(
     traced = impala.corrected(config, still, rounds)
     advantage = traced.advantage
     if config.normalise_advantage:
-        advantage = ops.standardise(advantage, rounds.valid)
+        advantage = standardise(advantage, rounds.valid)
 
     def mean(x: Array) -> Array:
-        return ops.masked_mean(x, rounds.valid)
+        return masked_mean(x, rounds.valid)
 
     log_ratio = judged.log_prob - still.log_prob
     ratio = jnp.exp(log_ratio)
@@ -106,7 +107,7 @@ def loss(
 
 def gradient(
     config: Config,
-    model: nets.ActorCritic,
+    model: ActorCritic,
     dist: Distribution,
     variables: Variables,
     rounds: Rounds,

@@ -18,10 +18,15 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from rondel import nets, ops
 from rondel.algorithms.dqn import height, importance_weights, linear
 from rondel.errors import RondelError, at_least, from_zero_to_one
 from rondel.memory.replay import TransitionBatch, Transitions, prioritised, uniform
+from rondel.nets.critic import ensemble, make_critic, make_policy
+from rondel.nets.torso import make_torso
+from rondel.ops import random
+from rondel.ops.masks import masked_mean
+from rondel.ops.optimisers import packed
+from rondel.ops.returns import n_step_returns
 from rondel.spaces import Box
 from rondel.types import Algorithm, Array, EnvSpec, Memory, Network, Trajectory, Tree
 
@@ -129,10 +134,10 @@ def model_for(
     `outputs` are those of the policy for each action.
     """
     actions = spec.action.shape[0]
-    seen = nets.torso(network, spec.observation, (), own=own)
-    critic = nets.critic(*seen, actions, hidden)
-    policy = nets.policy(*seen, outputs * actions, hidden)
-    return Model(policy, critic, nets.several(critic, critics), actions)
+    seen = make_torso(network, spec.observation, (), own=own)
+    critic = make_critic(*seen, actions, hidden)
+    policy = make_policy(*seen, outputs * actions, hidden)
+    return Model(policy, critic, ensemble(critic, critics), actions)
 
 
 def act(
@@ -148,8 +153,8 @@ def act(
     action = jnp.tanh(model.policy.apply(weights.policy, obs))
     if not explore:
         return action, carry, ()
-    normal = ops.random.normal(ops.random.fold(keys, 0), model.actions)
-    anything = ops.random.uniform(ops.random.fold(keys, 1), model.actions, -1.0, 1.0)
+    normal = random.normal(random.fold(keys, 0), model.actions)
+    anything = random.uniform(random.fold(keys, 1), model.actions, -1.0, 1.0)
     noise = carry[:, None] if config.ladder else config.noise
     noisy = jnp.clip(action + noise * normal, -1.0, 1.0)
     return jnp.where(weights.warm, noisy, anything), carry, ()
@@ -157,7 +162,7 @@ def act(
 
 def transitions(tr: Trajectory, discount: float, n_step: int) -> Transitions:
     """n-step transitions, time first as in the trajectory."""
-    reward, worth, offset, valid = ops.n_step(
+    reward, worth, offset, valid = n_step_returns(
         tr.reward, tr.terminated, tr.truncated, tr.valid, discount, n_step
     )
     return Transitions(tr.obs, tr.action[: len(reward)], reward, worth, offset, valid)
@@ -211,21 +216,21 @@ def critic_loss(
     """Half the squared TD errors, weighted, of all critics together; with the values [c, n]."""
     q = model.critics.apply(params, (batch.obs, batch.action))
     error = 0.5 * jnp.sum((q - target[None]) ** 2, 0)
-    return ops.masked_mean(weight * error, batch.valid), q
+    return masked_mean(weight * error, batch.valid), q
 
 
 def policy_loss(model: Model, policy: Tree, critics: Tree, batch: TransitionBatch) -> Array:
     """-Q(s, π(s)) by the first critic: its slope is the deterministic policy gradient."""
     action = jnp.tanh(model.policy.apply(policy, batch.obs))
     first = jax.tree.map(lambda x: x[0], critics)
-    return -ops.masked_mean(model.critic.apply(first, (batch.obs, action)), batch.valid)
+    return -masked_mean(model.critic.apply(first, (batch.obs, action)), batch.valid)
 
 
 def next_actions(config: Config, model: Model, policy: Tree, obs: Tree, key: Array) -> Array:
     action = jnp.tanh(model.policy.apply(policy, obs))
     if config.target_noise == 0.0:
         return action
-    normal = ops.random.normal(key, action.size).reshape(action.shape)
+    normal = random.normal(key, action.size).reshape(action.shape)
     return smoothed(action, normal, config.target_noise, config.target_noise_clip)
 
 
@@ -254,15 +259,15 @@ def gradient(
     error = jnp.abs(q - target[None]).mean(0)
     metrics = {
         "loss/critic": loss,
-        "q": ops.masked_mean(q.mean(0), valid),
-        "td_error": ops.masked_mean(error, valid),
+        "q": masked_mean(q.mean(0), valid),
+        "td_error": masked_mean(error, valid),
         "grad_norm": optax.tree.norm(critics),
     }
     return grads, valid.sum().astype(jnp.float32), error, metrics
 
 
 def optimiser() -> optax.GradientTransformation:
-    return ops.packed(optax.scale_by_adam())
+    return packed(optax.scale_by_adam())
 
 
 def descend(rate: float, params: Tree, opt_state: Tree, grads: Tree) -> tuple[Tree, Tree]:

@@ -21,11 +21,18 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from rondel import nets, ops
 from rondel.errors import RondelError, at_least, from_zero_to_one
 from rondel.memory.replay import TransitionBatch, Transitions, prioritised, uniform
-from rondel.ops import distributions, return_distributions
+from rondel.nets.action_values import dueling_head, value_head
+from rondel.nets.encode import mask_of
+from rondel.nets.mlp import mlp
+from rondel.nets.noisy import with_noise
+from rondel.nets.torso import choose_trunk, make_torso
+from rondel.ops import distributions, random, return_distributions
+from rondel.ops.masks import masked_mean
+from rondel.ops.optimisers import packed
 from rondel.ops.return_distributions import Misfit, ReturnModel
+from rondel.ops.returns import n_step_returns
 from rondel.spaces import Discrete
 from rondel.types import Algorithm, Array, EnvSpec, Memory, Network, Trajectory, Tree
 
@@ -121,7 +128,7 @@ class Model(NamedTuple):
 
 def q_of(returns: ReturnModel, out: Array, obs: Tree) -> Array:
     """What each action is worth; one that is not allowed is worth next to nothing."""
-    return distributions.masked(returns.mean(out), nets.mask_of(obs))
+    return distributions.masked(returns.mean(out), mask_of(obs))
 
 
 def importance_weights(ratio: Array, exponent: Array, valid: Array) -> Array:
@@ -137,9 +144,9 @@ def linear(start: float, end: float, steps: Array, horizon: int) -> Array:
 
 def network_for(config: Config, spec: EnvSpec, actions: int, own: Network | None = None) -> Network:
     """A perceptron where nothing asks for more."""
-    kind, atoms = nets.choose(config.network, spec.observation), returns_for(config).atoms
+    kind, atoms = choose_trunk(config.network, spec.observation), returns_for(config).atoms
     if own is None and kind == "mlp" and not has_streams(config) and atoms is None:
-        return nets.mlp(spec.observation, config.hidden, actions, activation=jax.nn.relu)
+        return mlp(spec.observation, config.hidden, actions, activation=jax.nn.relu)
     return values_behind(config, *torso_for(config, spec, own), actions)
 
 
@@ -151,12 +158,12 @@ def has_streams(config: Config) -> bool:
 def torso_for(config: Config, spec: EnvSpec, own: Network | None) -> tuple[Network, int]:
     """What comes before the head, and its width."""
     shared = config.hidden[:-1] if has_streams(config) else config.hidden
-    return nets.torso(config.network, spec.observation, shared, jax.nn.relu, own)
+    return make_torso(config.network, spec.observation, shared, jax.nn.relu, own)
 
 
 def values_behind(config: Config, torso: Network, width: int, actions: int) -> Network:
     """The head behind a torso of that width."""
-    head = nets.dueling if config.dueling else nets.action_values
+    head = dueling_head if config.dueling else value_head
     stream = config.hidden[-1:] if has_streams(config) else ()
     atoms = returns_for(config).atoms
     return head(torso, width, actions, stream, atoms=atoms, noise=config.noise)
@@ -207,7 +214,7 @@ def act(
 
     Noisy layers have noise of their own for every step and lane; a greedy action is without any.
     """
-    params = nets.with_noise(weights.params, keys) if explore else weights.params
+    params = with_noise(weights.params, keys) if explore else weights.params
     q = q_of(model.returns, model.network.apply(params, obs), obs)
     epsilon = epsilon_of(config, weights, carry) if explore else None
     return epsilon_greedy(q, obs, keys, epsilon), carry, ()
@@ -223,9 +230,9 @@ def epsilon_greedy(q: Array, obs: Tree, keys: Array, epsilon: Array | None) -> A
     greedy = q.argmax(-1).astype(jnp.int32)
     if epsilon is None:
         return greedy
-    allowed = distributions.masked(jnp.zeros_like(q), nets.mask_of(obs))
-    anything = distributions.categorical(q.shape[-1]).sample(allowed, ops.random.fold(keys, 0))
-    explores = ops.random.uniform(ops.random.fold(keys, 1), 1)[:, 0] < epsilon
+    allowed = distributions.masked(jnp.zeros_like(q), mask_of(obs))
+    anything = distributions.categorical(q.shape[-1]).sample(allowed, random.fold(keys, 0))
+    explores = random.uniform(random.fold(keys, 1), 1)[:, 0] < epsilon
     return jnp.where(explores, anything, greedy)
 
 
@@ -233,7 +240,7 @@ def prepare(
     config: Config, model: Model, weights: Weights, tr: Trajectory
 ) -> tuple[Transitions, Array]:
     """n-step transitions, with first priorities, and how many steps there were."""
-    reward, discount, offset, valid = ops.n_step(
+    reward, discount, offset, valid = n_step_returns(
         tr.reward, tr.terminated, tr.truncated, tr.valid, config.discount, config.n_step
     )
     action = tr.action[: config.rollout]
@@ -282,15 +289,15 @@ def loss(
     Noise is the same for all rows, and another for each network that they pass.
     """
     returns, apply = model.returns, model.network.apply
-    taken = returns.of(apply(nets.with_noise(params, key), batch.obs), batch.action)
-    out = apply(nets.with_noise(variables.target, key, 1), batch.next_obs)
+    taken = returns.of(apply(with_noise(params, key), batch.obs), batch.action)
+    out = apply(with_noise(variables.target, key, 1), batch.next_obs)
     chooser = out
     if config.double:
-        chooser = apply(nets.with_noise(variables.params, key, 2), batch.next_obs)
+        chooser = apply(with_noise(variables.params, key, 2), batch.next_obs)
     best = q_of(returns, chooser, batch.next_obs).argmax(-1)
     misfit = returns.misfit(taken, batch.reward, batch.discount, returns.of(out, best))
     weight = importance_weights(batch.ratio, variables.importance, batch.valid)
-    return ops.masked_mean(weight * misfit.loss, batch.valid), (misfit, returns.mean(taken))
+    return masked_mean(weight * misfit.loss, batch.valid), (misfit, returns.mean(taken))
 
 
 def gradient(
@@ -301,8 +308,8 @@ def gradient(
     (value, (misfit, worth)), grads = value_and_grad(variables.params, variables, batch, key)
     metrics = {
         "loss/q": value,
-        "q": ops.masked_mean(worth, batch.valid),
-        "td_error": ops.masked_mean(jnp.abs(misfit.td), batch.valid),
+        "q": masked_mean(worth, batch.valid),
+        "td_error": masked_mean(jnp.abs(misfit.td), batch.valid),
         "grad_norm": optax.tree.norm(grads),
     }
     return grads, batch.valid.sum().astype(jnp.float32), misfit.surprise, metrics
@@ -334,7 +341,7 @@ def memory_for(config: Config, spec: EnvSpec) -> Memory:
 def adam(config: Config) -> optax.GradientTransformation:
     """Directions without a step size."""
     clip_norm = optax.clip_by_global_norm(config.max_grad_norm)
-    return ops.packed(optax.chain(clip_norm, optax.scale_by_adam()))
+    return packed(optax.chain(clip_norm, optax.scale_by_adam()))
 
 
 def init(

@@ -18,11 +18,15 @@ import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
 
-from rondel import nets, ops
 from rondel.algorithms.wrappers import with_observation_normalisation
 from rondel.errors import RondelError, at_least
 from rondel.memory.newest import newest
-from rondel.ops import distributions
+from rondel.nets.action_values import value_head
+from rondel.nets.encode import mask_of
+from rondel.nets.mlp import mlp
+from rondel.nets.torso import choose_trunk, make_torso
+from rondel.ops import distributions, random
+from rondel.ops.chunks import chunked_sum
 from rondel.ops.distributions import Distribution
 from rondel.spaces import Box
 from rondel.types import Algorithm, Array, EnvSpec, Network, Trajectory, Tree
@@ -84,13 +88,13 @@ class Items(NamedTuple):
 
 def noise(key: Array, size: int) -> Array:
     """ε [b, P] of keys that are plain numbers [b, 2]."""
-    keys = jax.random.wrap_key_data(key, impl=ops.random.IMPLEMENTATION)
-    return ops.random.normal(keys, size)
+    keys = jax.random.wrap_key_data(key, impl=random.IMPLEMENTATION)
+    return random.normal(keys, size)
 
 
 def start(config: Config, params: Tree, key: Array, lane: Array) -> Own:
     """Parameters for each lane: those of a pair lie on opposite sides of θ."""
-    pair = jax.random.key_data(ops.random.fold(key[None], lane // 2))
+    pair = jax.random.key_data(random.fold(key[None], lane // 2))
     side = jnp.where(lane % 2 == 0, config.sigma, -config.sigma)
     theta, unravel = ravel_pytree(params)
     return Own(jax.vmap(unravel)(theta[None] + side[:, None] * noise(pair, theta.size)), pair)
@@ -113,7 +117,7 @@ def act(
         return network.apply(params, jax.tree.map(lambda x: x[None], obs))[0]
 
     out = network.apply(params, obs) if own is None else jax.vmap(alone)(own.params, obs)
-    action = dist.mode(distributions.masked(out, nets.mask_of(obs)))
+    action = dist.mode(distributions.masked(out, mask_of(obs)))
     return action, carry, () if own is None else own.key
 
 
@@ -177,7 +181,7 @@ def gradient(config: Config, share: float, params: Tree, batch: Items, key: Arra
         return weight @ noise(key, theta.size)
 
     at_once = max(1, _AT_ONCE // theta.size)
-    ascent = ops.chunked_sum(weighted, at_once)((weight, batch.key[:, 0]))
+    ascent = chunked_sum(weighted, at_once)((weight, batch.key[:, 0]))
     metrics = {
         "fitness": returns.mean(),
         "fitness/best": returns.max(),
@@ -200,10 +204,10 @@ def optimiser_for(config: Config) -> optax.GradientTransformation:
 
 def network_for(config: Config, spec: EnvSpec, outputs: int, own: Network | None = None) -> Network:
     """A perceptron whose last layer begins at 0, where nothing asks for more."""
-    kind = nets.choose(config.network, spec.observation)
+    kind = choose_trunk(config.network, spec.observation)
     if own is None and kind == "mlp":
-        return nets.mlp(spec.observation, config.hidden, outputs, last_scale=0.0)
-    return nets.action_values(*nets.torso(kind, spec.observation, config.hidden, own=own), outputs)
+        return mlp(spec.observation, config.hidden, outputs, last_scale=0.0)
+    return value_head(*make_torso(kind, spec.observation, config.hidden, own=own), outputs)
 
 
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:

@@ -15,12 +15,14 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rondel import nets, ops
 from rondel.algorithms import actor_critic
 from rondel.algorithms.actor_critic import Loss, pi, turned
 from rondel.errors import at_least, from_zero_to_one
 from rondel.memory.rollout import rollout
+from rondel.nets.actor_critic import ActorCritic
 from rondel.ops.distributions import Distribution
+from rondel.ops.masks import masked_mean
+from rondel.ops.returns import VTrace, vtrace
 from rondel.types import Algorithm, Array, EnvSpec, Network, Trajectory, Tree
 
 FAMILY = "on-policy"
@@ -102,24 +104,24 @@ def time_first(rounds: Rounds) -> Rounds:
     return turned(rounds._replace(carry=()))._replace(carry=rounds.carry)
 
 
-def judge(model: nets.ActorCritic, dist: Distribution, params: Tree, rounds: Rounds) -> Judged:
+def judge(model: ActorCritic, dist: Distribution, params: Tree, rounds: Rounds) -> Judged:
     """Rounds that are time first, as some parameters see them."""
     (out, value), _ = model.unroll(params, rounds.carry, rounds.obs, rounds.first)
     out = pi(params, out, rounds.obs)[:-1]
     return Judged(out, dist.log_prob(out, rounds.action), value)
 
 
-def corrected(config: Config, judged: Judged, rounds: Rounds) -> ops.VTrace:
+def corrected(config: Config, judged: Judged, rounds: Rounds) -> VTrace:
     """Targets and advantages of whoever judged; nothing is differentiated through them."""
     ratio = jnp.exp(judged.log_prob - rounds.log_prob)
     ends = rounds.terminated, rounds.truncated, rounds.valid
     clips = config.trace_lambda, config.clip_rho, config.clip_c
-    traced = ops.vtrace(ratio, rounds.reward, judged.value, *ends, config.discount, *clips)
+    traced = vtrace(ratio, rounds.reward, judged.value, *ends, config.discount, *clips)
     return jax.lax.stop_gradient(traced)
 
 
 def loss(
-    config: Config, model: nets.ActorCritic, dist: Distribution, params: Tree, rounds: Rounds
+    config: Config, model: ActorCritic, dist: Distribution, params: Tree, rounds: Rounds
 ) -> tuple[Array, dict[str, Array]]:
     """-A log π(a|s) + ½ (V(s) - target)² - entropy, weighted; means over valid rows."""
     rounds = time_first(rounds)
@@ -127,7 +129,7 @@ def loss(
     traced = corrected(config, judged, rounds)
 
     def mean(x: Array) -> Array:
-        return ops.masked_mean(x, rounds.valid)
+        return masked_mean(x, rounds.valid)
 
     policy_loss = -mean(traced.advantage * judged.log_prob)
     value_loss = mean(0.5 * (judged.value[:-1] - traced.target) ** 2)
@@ -178,9 +180,7 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
     )
 
 
-def chunk_for(
-    config: Config, spec: EnvSpec, model: nets.ActorCritic, own: Network | None
-) -> int | None:
+def chunk_for(config: Config, spec: EnvSpec, model: ActorCritic, own: Network | None) -> int | None:
     """How many rounds at a time a gradient is made quickest on CPUs; None: all at once."""
     rows = actor_critic.chunk_for(config, spec, model, own)
     return None if rows is None else max(1, rows // (config.rollout + 1))

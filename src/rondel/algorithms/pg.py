@@ -19,12 +19,14 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from rondel import nets, ops
 from rondel.algorithms import actor_critic
 from rondel.algorithms.actor_critic import Loss, State, pi, turned
 from rondel.errors import at_least, from_zero_to_one
 from rondel.memory.rollout import rollout
+from rondel.nets.actor_critic import ActorCritic
 from rondel.ops.distributions import Distribution
+from rondel.ops.masks import masked_mean, standardise
+from rondel.ops.returns import returns_to_go
 from rondel.types import Algorithm, Array, EnvSpec, Network, Trajectory, Tree
 
 FAMILY = "on-policy"
@@ -73,15 +75,13 @@ class Rows(NamedTuple):
     valid: Array  # the episode ended in this round
 
 
-def prepare(
-    config: Config, model: nets.ActorCritic, params: Tree, tr: Trajectory
-) -> tuple[Rows, Array]:
+def prepare(config: Config, model: ActorCritic, params: Tree, tr: Trajectory) -> tuple[Rows, Array]:
     """Every step of the episodes that ended in the new rows, and how many new steps there were."""
     value = None
     if config.baseline:
         (_, value), _ = model.unroll(params, (), tr.obs, tr.first)
     ends = tr.terminated, tr.truncated, tr.valid
-    return_, end = ops.to_the_end(tr.reward, value, *ends, config.discount)
+    return_, end = returns_to_go(tr.reward, value, *ends, config.discount)
     before = config.longest - 1
     ended = tr.valid & (end >= before) & (end < before + config.rollout)
     obs = jax.tree.map(lambda x: x[:-1], tr.obs)
@@ -90,7 +90,7 @@ def prepare(
 
 def loss(
     config: Config,
-    model: nets.ActorCritic,
+    model: ActorCritic,
     dist: Distribution,
     params: Tree,
     weighed: tuple[Rows, Array],
@@ -104,7 +104,7 @@ def loss(
     out = pi(params, out, rows.obs)
 
     def mean(x: Array) -> Array:
-        return ops.masked_mean(x, rows.valid)
+        return masked_mean(x, rows.valid)
 
     policy_loss = -mean(advantage * dist.log_prob(out, rows.action))
     entropy = mean(dist.entropy(out))
@@ -118,7 +118,7 @@ def loss(
 
 def gradient(
     config: Config,
-    model: nets.ActorCritic,
+    model: ActorCritic,
     weighed_loss: Loss,
     chunk: int | None,
     params: Tree,
@@ -131,7 +131,7 @@ def gradient(
         (_, value), _ = model.unroll(params, (), rows.obs, None)
         advantage = advantage - value
     if config.normalise_advantage:
-        advantage = ops.standardise(advantage, rows.valid)
+        advantage = standardise(advantage, rows.valid)
     weighed = rows, advantage
     grads, metrics = actor_critic.grad_of(weighed_loss, chunk, params, weighed, rows.valid)
     count = rows.valid.sum().astype(jnp.float32)

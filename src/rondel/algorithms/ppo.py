@@ -15,12 +15,13 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from rondel import nets, ops
 from rondel.algorithms import actor_critic
 from rondel.algorithms.actor_critic import Loss, Rows, pi, turned
 from rondel.errors import RondelError, at_least, from_zero_to_one
 from rondel.memory.rollout import rollout
+from rondel.nets.actor_critic import ActorCritic
 from rondel.ops.distributions import Distribution
+from rondel.ops.masks import masked_mean, standardise
 from rondel.types import Algorithm, Array, EnvSpec, Network, Tree
 
 FAMILY = "on-policy"
@@ -93,7 +94,7 @@ def absorb(config: Config, state: State, steps: Array) -> State:
 
 def loss(
     config: Config,
-    model: nets.ActorCritic,
+    model: ActorCritic,
     dist: Distribution,
     params: Tree,
     weighed: tuple[Rows, Array],
@@ -109,7 +110,7 @@ def loss(
     ratio = jnp.exp(log_ratio)
 
     def mean(x: Array) -> Array:
-        return ops.masked_mean(x, rows.valid)
+        return masked_mean(x, rows.valid)
 
     policy_loss = -mean(clipped_surrogate(ratio, advantage, config.clip))
     target = rows.value + rows.advantage
@@ -132,7 +133,7 @@ def gradient(
     del key
     advantage = rows.advantage
     if config.normalise_advantage:
-        advantage = ops.standardise(advantage, rows.valid)
+        advantage = standardise(advantage, rows.valid)
     weighed = rows, advantage
     grads, metrics = actor_critic.grad_of(weighed_loss, chunk, params, weighed, rows.valid)
     return (grads, metrics["kl"]), rows.valid.sum().astype(jnp.float32), (), metrics

@@ -18,7 +18,6 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from rondel import ops
 from rondel.algorithms.ddpg import (
     Model,
     bellman_target,
@@ -32,6 +31,8 @@ from rondel.algorithms.ddpg import (
 )
 from rondel.errors import RondelError, at_least, from_zero_to_one
 from rondel.memory.replay import TransitionBatch, Transitions, uniform
+from rondel.ops import random
+from rondel.ops.masks import masked_mean
 from rondel.types import Algorithm, Array, EnvSpec, Network, Trajectory, Tree
 
 FAMILY = "off-policy"
@@ -127,16 +128,16 @@ def cross_entropy_method(
     """
 
     def numbers(draw: Callable[[Array, int], Array], iteration: int) -> Array:
-        flat = draw(ops.random.fold(keys, iteration), samples * actions)
+        flat = draw(random.fold(keys, iteration), samples * actions)
         return flat.reshape(-1, samples, actions)
 
-    tried = 2.0 * numbers(ops.random.uniform, 0) - 1.0
+    tried = 2.0 * numbers(random.uniform, 0) - 1.0
     worth = value(tried)
     for iteration in range(1, iterations):
         _, places = jax.lax.top_k(worth, elites)
         best = jnp.take_along_axis(tried, places[:, :, None], 1)
         mean, deviation = best.mean(1, keepdims=True), best.std(1, keepdims=True)
-        tried = jnp.clip(mean + deviation * numbers(ops.random.normal, iteration), -1.0, 1.0)
+        tried = jnp.clip(mean + deviation * numbers(random.normal, iteration), -1.0, 1.0)
         worth = value(tried)
     place = worth.argmax(1)[:, None]
     action = jnp.take_along_axis(tried, place[:, :, None], 1)[:, 0]
@@ -168,12 +169,12 @@ def act(
     explore: bool,
 ) -> Tree:
     """The best action, with noise; now and then, and at first, any action."""
-    action, _ = best_action(config, model, weights.critic, obs, ops.random.fold(keys, 0))
+    action, _ = best_action(config, model, weights.critic, obs, random.fold(keys, 0))
     if not explore:
         return action, carry, ()
-    normal = ops.random.normal(ops.random.fold(keys, 1), model.actions)
-    anything = ops.random.uniform(ops.random.fold(keys, 2), model.actions, -1.0, 1.0)
-    chance = ops.random.uniform(ops.random.fold(keys, 3), 1)
+    normal = random.normal(random.fold(keys, 1), model.actions)
+    anything = random.uniform(random.fold(keys, 2), model.actions, -1.0, 1.0)
+    chance = random.uniform(random.fold(keys, 3), 1)
     noisy = jnp.clip(action + config.noise * normal, -1.0, 1.0)
     return jnp.where(weights.warm & (chance >= config.epsilon), noisy, anything), carry, ()
 
@@ -211,7 +212,7 @@ def loss(config: Config, model: Model, params: Tree, batch: Labelled) -> tuple[A
         error = optax.sigmoid_binary_cross_entropy(said, batch.target)
     else:
         error = 0.5 * (said - batch.target) ** 2
-    return ops.masked_mean(error, batch.valid), worth(config, said)
+    return masked_mean(error, batch.valid), worth(config, said)
 
 
 def gradient(
@@ -222,8 +223,8 @@ def gradient(
     (value, q), grads = of_loss(variables.params, batch)
     metrics = {
         "loss/critic": value,
-        "q": ops.masked_mean(q, batch.valid),
-        "td_error": ops.masked_mean(jnp.abs(q - batch.target), batch.valid),
+        "q": masked_mean(q, batch.valid),
+        "td_error": masked_mean(jnp.abs(q - batch.target), batch.valid),
         "grad_norm": optax.tree.norm(grads),
     }
     return grads, batch.valid.sum().astype(jnp.float32), (), metrics

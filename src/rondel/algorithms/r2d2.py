@@ -18,12 +18,15 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from rondel import nets, ops
 from rondel.algorithms import dqn
 from rondel.errors import RondelError, at_least, from_zero_to_one
 from rondel.memory.sequences import SequenceBatch, Stretch, sequences
-from rondel.nets import Recalled, RecurrentValues
+from rondel.nets.noisy import with_noise
+from rondel.nets.recurrent import make_cell
+from rondel.nets.recurrent_values import Recalled, RecurrentValues, recurrent_values
+from rondel.ops.masks import masked_mean
 from rondel.ops.return_distributions import Misfit, ReturnModel
+from rondel.ops.returns import n_step_returns
 from rondel.types import Algorithm, Array, EnvSpec, Memory, Network, Trajectory, Tree
 
 FAMILY, ACTIONS = dqn.FAMILY, dqn.ACTIONS
@@ -138,7 +141,7 @@ def act(
     explore: bool,
 ) -> tuple[Array, Carry, Noted]:
     """The best action, or with probability epsilon any that is allowed."""
-    params = nets.with_noise(weights.params, keys) if explore else weights.params
+    params = with_noise(weights.params, keys) if explore else weights.params
     cell, out = model.network.step(params, carry.recalled, obs)
     epsilon = dqn.epsilon_of(config, weights, carry.rung) if explore else None
     action = dqn.epsilon_greedy(dqn.q_of(model.returns, out, obs), obs, keys, epsilon)
@@ -201,7 +204,7 @@ def misfits(
     """
     rows_ahead = jnp.concatenate([rows.valid[1:-1], jnp.zeros_like(rows.valid[:1])])
     truncated = rows.truncated[:-1] | ~rows_ahead
-    reward, discount, offset, valid = ops.n_step(
+    reward, discount, offset, valid = n_step_returns(
         _longer(rows.reward[:-1], config.n_step - 1),
         _longer(rows.terminated[:-1], config.n_step - 1),
         _longer(truncated, config.n_step - 1),
@@ -242,13 +245,13 @@ def loss(
     Noise is the same for all rows, and another for each network.
     """
     returns, rows = model.returns, _turned(batch.rows)
-    noisy = nets.with_noise(params, key), nets.with_noise(variables.target, key, 1)
+    noisy = with_noise(params, key), with_noise(variables.target, key, 1)
     out, target = (values(config, model.network, p, batch.carry, rows) for p in noisy)
     learned = jax.tree.map(lambda x: x[config.burn_in :], rows)
     chooser = jax.lax.stop_gradient(out) if config.double else target
     misfit, valid = misfits(config, returns, learned, out, target, chooser)
     weight = dqn.importance_weights(batch.ratio, variables.importance, valid.any(0))
-    cost = ops.masked_mean(weight[None] * misfit.loss, valid)
+    cost = masked_mean(weight[None] * misfit.loss, valid)
     taken = returns.of(out, learned.action)[:-1]
     return cost, (misfit, valid, returns.mean(taken))
 
@@ -261,8 +264,8 @@ def gradient(
     (value, (misfit, valid, worth)), grads = value_and_grad(variables.params, variables, batch, key)
     metrics = {
         "loss/q": value,
-        "q": ops.masked_mean(worth, valid),
-        "td_error": ops.masked_mean(jnp.abs(misfit.td), valid),
+        "q": masked_mean(worth, valid),
+        "td_error": masked_mean(jnp.abs(misfit.td), valid),
         "grad_norm": optax.tree.norm(grads),
     }
     feedback = priority_of(config.priority_mix, misfit.surprise, valid)
@@ -272,10 +275,10 @@ def gradient(
 def network_for(
     config: Config, spec: EnvSpec, actions: int, own: Network | None = None
 ) -> RecurrentValues:
-    return nets.recurrent_values(
+    return recurrent_values(
         *dqn.torso_for(config, spec, own),
         actions,
-        partial(nets.cell, config.memory, size=config.memory_size),
+        partial(make_cell, config.memory, size=config.memory_size),
         lambda torso, width: dqn.values_behind(config, torso, width, actions),
     )
 

@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from rondel import ops
 from rondel.algorithms.ddpg import (
     Model,
     by_lane,
@@ -30,7 +29,8 @@ from rondel.algorithms.ddpg import (
 )
 from rondel.errors import at_least, from_zero_to_one
 from rondel.memory.replay import TransitionBatch, Transitions, uniform
-from rondel.ops import distributions
+from rondel.ops import distributions, random
+from rondel.ops.masks import masked_mean
 from rondel.types import Algorithm, Array, EnvSpec, Network, Trajectory, Tree
 
 FAMILY = "off-policy"
@@ -117,8 +117,8 @@ def act(model: Model, weights: Weights, carry: Tree, obs: Tree, keys: Array, exp
     """An action of the policy, or its middle; at first any action."""
     if not explore:
         return jnp.tanh(pi(model, weights.policy, obs)[0]), carry, ()
-    normal = ops.random.normal(ops.random.fold(keys, 0), model.actions)
-    anything = ops.random.uniform(ops.random.fold(keys, 1), model.actions, -1.0, 1.0)
+    normal = random.normal(random.fold(keys, 0), model.actions)
+    anything = random.uniform(random.fold(keys, 1), model.actions, -1.0, 1.0)
     action, _ = sample(model, weights.policy, obs, normal)
     return jnp.where(weights.warm, action, anything), carry, ()
 
@@ -140,7 +140,7 @@ def policy_loss(
     action, log_prob = sample(model, policy, batch.obs, normal)
     q = model.critics.apply(params["critics"], (batch.obs, action)).min(0)
     temperature = jnp.exp(params["log_temperature"])
-    return ops.masked_mean(temperature * log_prob - q, batch.valid), log_prob
+    return masked_mean(temperature * log_prob - q, batch.valid), log_prob
 
 
 def gradient(
@@ -154,7 +154,7 @@ def gradient(
     params, valid = variables.params, batch.valid
     log_temperature = params["log_temperature"]
     shape = (2, valid.shape[0], model.actions)
-    normal, next_normal = ops.random.normal(key, math.prod(shape)).reshape(shape)
+    normal, next_normal = random.normal(key, math.prod(shape)).reshape(shape)
     action, log_prob = sample(model, params["policy"], batch.next_obs, next_normal)
     next_q = model.critics.apply(variables.target, (batch.next_obs, action))
     rows = batch.reward, batch.discount
@@ -165,7 +165,7 @@ def gradient(
     policy, log_prob = of_policy(params["policy"], params, batch, normal)
 
     def mean_temperature_loss(log_temperature: Array) -> Array:
-        return ops.masked_mean(temperature_loss(log_temperature, log_prob, target_entropy), valid)
+        return masked_mean(temperature_loss(log_temperature, log_prob, target_entropy), valid)
 
     grads = {
         "policy": policy,
@@ -174,8 +174,8 @@ def gradient(
     }
     metrics = {
         "loss/critic": loss,
-        "q": ops.masked_mean(q.mean(0), valid),
-        "entropy": -ops.masked_mean(log_prob, valid),
+        "q": masked_mean(q.mean(0), valid),
+        "entropy": -masked_mean(log_prob, valid),
         "temperature": jnp.exp(log_temperature),
         "grad_norm": optax.tree.norm(critics),
     }

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from rondel.errors import RondelError
-from rondel.nets import unseen
+from rondel.nets.encode import unseen
 from rondel.ops import statistics
 from rondel.ops.statistics import Moments, ReturnScale
 from rondel.spaces import zeros

@@ -87,7 +87,7 @@ def from_task(task: Any, params: Any, env_id: str) -> Env:
     import jax
     import jax.numpy as jnp
 
-    from rondel.envs.episodic import episodic, in_types_of
+    from rondel.envs.jax.episodic import episodic, in_types_of
     from rondel.ops.random import IMPLEMENTATION, fold
 
     if not hasattr(task, "is_truncated"):
@@ -171,7 +171,7 @@ def action_spec(space: Any, env_id: str) -> Space:
 def _refusal(env_id: str, verb: str, space: Any, supported: str) -> RondelError:
     return RondelError(
         f"{env_id} {verb} a {type(space).__name__} space ({space}); supported are {supported}. "
-        "Write your own start, move and observe around it, for rondel.envs.episodic."
+        "Write your own start, move and observe around it, for rondel.envs.jax.episodic."
     )
 
 

@@ -84,7 +84,7 @@ def _refusal(bare: str) -> RondelError:
 
 
 def _for_two(task: Any, arguments: dict[str, Any]) -> Env:
-    from rondel.envs.games.match import environment
+    from rondel.envs.jax.games.match import environment
 
     game = rules(task)
     seen, actions = _seen(task)
@@ -97,7 +97,7 @@ def rules(task: Any) -> Game:
     import jax
     import jax.numpy as jnp
 
-    from rondel.envs.episodic import in_types_of
+    from rondel.envs.jax.episodic import in_types_of
 
     def first() -> Any:
         """Nobody has moved; the key would only say who of two players without names begins."""
@@ -134,7 +134,7 @@ def _alone(task: Any) -> Env:
     import jax
     import jax.numpy as jnp
 
-    from rondel.envs.episodic import episodic
+    from rondel.envs.jax.episodic import episodic
     from rondel.ops.random import IMPLEMENTATION, fold
 
     def start(keys: Array) -> Play:

@@ -15,8 +15,8 @@ from typing import Any
 
 from rondel.envs.arguments import OF_GAMES, nearest, refuse_unknown, split
 from rondel.envs.errors import EnvError
-from rondel.envs.lastwords import trying
-from rondel.envs.near import near
+from rondel.envs.guard.crash_report import note_attempt
+from rondel.envs.id_suggestions import suggest_ids
 from rondel.errors import RondelError
 from rondel.types import Env, HostWorld
 
@@ -58,12 +58,12 @@ def make(env: Any) -> Env | HostWorld:
         return env
     if isinstance(env, str):
         return _by_id(env)
-    from rondel.envs.gym.worlds import call, from_factory, from_instance, is_understood
+    from rondel.envs.gymnasium.make import call, from_factory, from_instance, is_understood
 
     if is_understood(env):
         return from_instance(env)
     if callable(env):
-        trying(f"own:{getattr(env, '__name__', type(env).__name__)}", "its making")
+        note_attempt(f"own:{getattr(env, '__name__', type(env).__name__)}", "its making")
         made = call(env)
         return made if isinstance(made, Env | HostWorld) else from_factory(env, made)
     raise RondelError(
@@ -72,20 +72,20 @@ def make(env: Any) -> Env | HostWorld:
     )
 
 
-def names() -> dict[str, list[str]]:
+def known_ids() -> dict[str, list[str]]:
     """The ids of each world, without its name; Gymnasium's are the ones registered by now.
 
     EnvPool's are there if it is installed; its world `envpool-xla` has the same ones.
     """
     from rondel.envs import gymnax, pgx
-    from rondel.envs.gym.worlds import registered
+    from rondel.envs.gymnasium.make import registered
 
     found = {"jax": list(_MODULES), "gymnasium": registered(), "gymnax": gymnax.registered()}
     found["pgx"] = pgx.registered()
     if is_installed("envpool"):
-        from rondel.envs import envpool
+        from rondel.envs.envpool import pool
 
-        found["envpool"] = envpool.registered()
+        found["envpool"] = pool.registered()
     return found | {"probe": list(PROBES)}
 
 
@@ -94,13 +94,13 @@ def is_installed(package: str) -> bool:
     return find_spec(package) is not None
 
 
-def is_ours(env: Env | HostWorld) -> bool:
+def is_builtin(env: Env | HostWorld) -> bool:
     """Is it one of the environments that Rondel itself brings?"""
     world, _, name = env.spec.id.partition(":")
     return (world == "jax" and split(name)[0] in _MODULES) or (world == "probe" and name in PROBES)
 
 
-def bare_id(env_id: str) -> str:
+def id_without_world(env_id: str) -> str:
     """The id without its world and arguments: that of "jax:CartPole-v1" is "CartPole-v1"."""
     world, _, name = env_id.partition(":")
     return (name if world in WORLDS else env_id).partition("?")[0]
@@ -113,21 +113,21 @@ def _by_id(env_id: str) -> Env | HostWorld:
     if world == "jax" and split(name)[0] in _MODULES:
         return _own(*split(name))
     if world == "probe" and name in PROBES:
-        return _call("rondel.envs.probes", name)
-    trying(f"{world}:{name}", "its making")
+        return _call("rondel.envs.jax.probes", name)
+    note_attempt(f"{world}:{name}", "its making")
     if world == "gymnasium":
-        from rondel.envs.gym.worlds import from_id, is_registered
+        from rondel.envs.gymnasium.make import from_id, is_registered
 
         if is_registered(name):
             return from_id(name)
     if world == "envpool":
-        from rondel.envs import envpool
+        from rondel.envs.envpool import pool
 
-        return envpool.from_id(name)
+        return pool.from_id(name)
     if world == "envpool-xla":
-        from rondel.envs import envpool_xla
+        from rondel.envs.envpool import xla_pool
 
-        return envpool_xla.from_id(name)
+        return xla_pool.from_id(name)
     if world == "gymnax":
         from rondel.envs import gymnax
 
@@ -175,12 +175,12 @@ def _fastest(name: str) -> str:
         # what is none of ours may be an argument of Gymnasium's, unless it was hardly that
         if bare not in CLASSICS or all(nearest(word, _arguments(bare)) for word in unknown):
             return "jax"
-    from rondel.envs.gym.worlds import is_registered
+    from rondel.envs.gymnasium.make import is_registered
 
     if not is_registered(name) and is_installed("envpool"):
-        from rondel.envs import envpool
+        from rondel.envs.envpool import pool
 
-        if bare in envpool.registered():
+        if bare in pool.registered():
             return "envpool"
     return "gymnasium"
 
@@ -208,11 +208,11 @@ def _near(env_id: str) -> str:
 
     Worlds are left out of it: of two short names they would be most of what is alike.
     """
-    listed, wanted = names(), env_id.partition(":")[0]
+    listed, wanted = known_ids(), env_id.partition(":")[0]
     meant: dict[str, str] = {}
     for world in sorted(listed, key=lambda world: world != wanted):  # then as a bare id is sought
         meant = {name.lower(): f"{world}:{name}" for name in listed[world]} | meant
-    found = near(bare_id(env_id).rpartition(":")[2], meant)
+    found = suggest_ids(id_without_world(env_id).rpartition(":")[2], meant)
     hint = f" Near it: {', '.join(found)}." if found else ""
     if not is_installed("envpool"):
         hint += ' EnvPool has many more, such as Pong-v5: pip install "rondel[envpool]".'

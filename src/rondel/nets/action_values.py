@@ -17,7 +17,7 @@ from rondel.nets.noisy import with_spread
 from rondel.types import Array, Network, Tree
 
 
-def action_values(
+def value_head(
     torso: Network,
     width: int,
     actions: int,
@@ -41,7 +41,7 @@ def action_values(
     return Network(init, apply)
 
 
-def dueling(
+def dueling_head(
     torso: Network,
     width: int,
     actions: int,

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rondel import ops
 from rondel.nets.mlp import forward, layers
 from rondel.nets.recurrent import Cell
+from rondel.ops.unroll import unroll_cell
 from rondel.types import Array, Network, Tree
 
 
@@ -36,7 +36,7 @@ class ActorCritic(NamedTuple):
     recurrent: bool = False
 
 
-def separate(policy: Network, critic: Network) -> ActorCritic:
+def separate_networks(policy: Network, critic: Network) -> ActorCritic:
     """Two networks that share nothing. Rows of `unroll` may have any leading axes."""
 
     def init(key: Array) -> Tree:
@@ -50,7 +50,9 @@ def separate(policy: Network, critic: Network) -> ActorCritic:
     return _without_memory(init, judge)
 
 
-def shared(torso: Network, width: int, outputs: int, memory: Cell | None = None) -> ActorCritic:
+def shared_torso(
+    torso: Network, width: int, outputs: int, memory: Cell | None = None
+) -> ActorCritic:
     """One torso of that width, perhaps a memory behind it, then a layer each."""
     inner = width if memory is None else memory.size
 
@@ -79,7 +81,7 @@ def shared(torso: Network, width: int, outputs: int, memory: Cell | None = None)
 
     def unroll(params: Tree, carry: Tree, obs: Tree, first: Array) -> tuple[Judged, Tree]:
         seen = torso.apply(params["torso"], obs)  # all rows at once; only memory needs an order
-        ys, carries = ops.unroll(
+        ys, carries = unroll_cell(
             lambda c, x: cell.step(params["memory"], c, x),
             cell.start(first.shape[1]),
             carry,

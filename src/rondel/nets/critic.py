@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 
 from rondel.nets.mlp import forward, layers
-from rondel.ops import product
+from rondel.ops.products import matrix_product
 from rondel.types import Array, Network, Tree
 
 
-def policy(torso: Network, width: int, outputs: int, hidden: Sequence[int]) -> Network:
+def make_policy(torso: Network, width: int, outputs: int, hidden: Sequence[int]) -> Network:
     """From observations to [..., outputs], near 0 at first; rectifiers in the layers `hidden`.
 
     >>> network = nets.policy(*nets.torso("auto", spec.observation, ()), 2, hidden=(256, 256))
@@ -32,7 +32,7 @@ def policy(torso: Network, width: int, outputs: int, hidden: Sequence[int]) -> N
     return Network(init, apply)
 
 
-def critic(torso: Network, width: int, actions: int, hidden: Sequence[int]) -> Network:
+def make_critic(torso: Network, width: int, actions: int, hidden: Sequence[int]) -> Network:
     """From (obs, action) to what the action is worth, [...]: it joins the torso's features.
 
     For what is seen once k actions can be tried: [..., k, actions], which gives [..., k].
@@ -54,7 +54,7 @@ def critic(torso: Network, width: int, actions: int, hidden: Sequence[int]) -> N
     return Network(init, apply)
 
 
-def several(network: Network, n: int) -> Network:
+def ensemble(network: Network, n: int) -> Network:
     """`n` networks of one kind that see the same, each for itself: outputs are [n, ...].
 
     Their parameters are stacked [n, ...], so that a layer of all of them is one product.
@@ -81,4 +81,4 @@ def _rectified(params: Tree, x: Array) -> Array:
     if inner:
         x = jax.nn.relu(forward(inner, x, jax.nn.relu))
     x = jnp.concatenate([x, jnp.ones((*x.shape[:-1], 1))], -1)
-    return product(x, jnp.concatenate([last["w"], last["b"][None]]))
+    return matrix_product(x, jnp.concatenate([last["w"], last["b"][None]]))

@@ -27,7 +27,7 @@ def parts(space: Space, obs: Tree) -> list[tuple[Leaf, Any]]:
     return [(space, obs)]
 
 
-def width(space: Space) -> int:
+def encoded_width(space: Space) -> int:
     """How many numbers `encode` gives for one observation."""
     return sum(_width(leaf) for leaf, _ in parts(space, space))
 

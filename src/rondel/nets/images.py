@@ -19,9 +19,9 @@ import jax.numpy as jnp
 
 from rondel.errors import RondelError
 from rondel.nets.conv import conv, max_pool
-from rondel.nets.encode import encode, parts, width
+from rondel.nets.encode import encode, encoded_width, parts
 from rondel.nets.mlp import orthogonal
-from rondel.ops import chunked
+from rondel.ops.chunks import chunked
 from rondel.spaces import Box, Leaf, Space
 from rondel.types import Array, Network, Tree
 
@@ -119,7 +119,9 @@ def network(space: Space, trunk: Trunk) -> tuple[Network, int]:
         ]
         return jnp.concatenate(features, -1)
 
-    sizes = (trunk.features if is_image(leaf) else width(leaf) for leaf, _ in parts(space, space))
+    sizes = (
+        trunk.features if is_image(leaf) else encoded_width(leaf) for leaf, _ in parts(space, space)
+    )
     return Network(init, apply), sum(sizes)
 
 

@@ -9,9 +9,10 @@ from itertools import pairwise
 import jax.numpy as jnp
 import numpy as np
 
-from rondel.nets.encode import encode, width
+from rondel.nets.encode import encode, encoded_width
 from rondel.nets.noisy import noise_of
-from rondel.ops import product, random
+from rondel.ops import random
+from rondel.ops.products import matrix_product
 from rondel.spaces import Space
 from rondel.types import Array, Network, Tree
 
@@ -30,7 +31,7 @@ def mlp(
 
     Orthogonal initialisation, gain √2 in the hidden layers and `last_scale` in the last one.
     """
-    sizes = (width(space), *hidden, outputs)
+    sizes = (encoded_width(space), *hidden, outputs)
 
     def init(key: Array) -> Tree:
         return layers(key, sizes, last_scale)
@@ -77,7 +78,7 @@ def forward(params: Tree, x: Array, activation: Activation) -> Array:
     """Through all layers, with an activation between them but not after the last."""
     for i, layer in enumerate(params):
         seen = activation(x) if i else x
-        y = product(seen, layer["w"])
+        y = matrix_product(seen, layer["w"])
         x = y + jnp.broadcast_to(layer["b"], y.shape)
         noise = noise_of(layer, seen)
         x = x if noise is None else x + noise

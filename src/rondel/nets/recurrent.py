@@ -26,7 +26,7 @@ class Cell(NamedTuple):
     size: int  # width of y
 
 
-def cell(kind: str, inputs: int, size: int) -> Cell:
+def make_cell(kind: str, inputs: int, size: int) -> Cell:
     """The cell of that name, for inputs of that width."""
     if kind not in CELLS:
         raise RondelError(f"There is no memory {kind!r}: {', '.join(CELLS)} and none would work.")

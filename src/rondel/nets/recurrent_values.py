@@ -14,8 +14,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rondel import ops
 from rondel.nets.recurrent import Cell
+from rondel.ops.unroll import unroll_cell
 from rondel.types import Array, Network, Tree
 
 
@@ -79,7 +79,7 @@ def recurrent_values(
             return Recalled(cell, action), y
 
         seen = torso.apply(params["torso"], obs)  # all rows at once; only memory needs an order
-        ys, before = ops.unroll(one, start(first.shape[1]), recalled, (seen, action), first)
+        ys, before = unroll_cell(one, start(first.shape[1]), recalled, (seen, action), first)
         out = values.apply(params["values"], ys.reshape(-1, memory.size))
         return out.reshape(*first.shape, *out.shape[1:]), before
 

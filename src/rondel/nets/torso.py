@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from rondel.errors import RondelError
 from rondel.nets import images
-from rondel.nets.encode import encode, width
+from rondel.nets.encode import encode, encoded_width
 from rondel.nets.mlp import Activation, forward, layers
 from rondel.nets.own import own_torso
 from rondel.spaces import Space
@@ -17,7 +17,7 @@ from rondel.types import Array, Network, Tree
 KINDS = ("auto", "mlp", *images.TRUNKS)
 
 
-def choose(kind: str, space: Space) -> str:
+def choose_trunk(kind: str, space: Space) -> str:
     """What "auto" means for a space; any other name is what it is.
 
     It is "mlp" where there is no image, else "nature" if all images are large enough for it, else
@@ -26,7 +26,7 @@ def choose(kind: str, space: Space) -> str:
     return images.fitting(space) or "mlp" if kind == "auto" else kind
 
 
-def torso(
+def make_torso(
     kind: str,
     space: Space,
     hidden: Sequence[int] = (64, 64),
@@ -40,7 +40,7 @@ def torso(
     """
     if own is not None:
         return own_torso(own, space)
-    kind = choose(kind, space)
+    kind = choose_trunk(kind, space)
     if kind == "mlp":
         return _mlp(space, hidden, activation)
     if kind not in KINDS:
@@ -49,7 +49,7 @@ def torso(
 
 
 def _mlp(space: Space, hidden: Sequence[int], activation: Activation) -> tuple[Network, int]:
-    sizes = (width(space), *hidden)
+    sizes = (encoded_width(space), *hidden)
 
     def init(key: Array) -> Tree:
         return layers(key, sizes, 2.0**0.5) if hidden else []
@@ -63,5 +63,5 @@ def _mlp(space: Space, hidden: Sequence[int], activation: Activation) -> tuple[N
 
 def chunk_of(kind: str, space: Space) -> int | None:
     """How many rows at a time its gradient is made quickest on CPUs; None: all at once."""
-    kind = choose(kind, space)
+    kind = choose_trunk(kind, space)
     return images.TRUNKS[kind].chunk if kind in images.TRUNKS else None

@@ -37,7 +37,7 @@ def chunked(apply: Callable[[Tree, Tree], Tree], size: int) -> Callable[[Tree, T
     return apply_in_chunks
 
 
-def together(apply: Callable[[Tree, Tree], Tree]) -> Callable[[Tree, Tree], Tree]:
+def in_chunks(apply: Callable[[Tree, Tree], Tree]) -> Callable[[Tree, Tree], Tree]:
     """`apply(params, rows [n, ...])`, which under `vmap` takes the rows of all lanes at once.
 
     For an `apply` that takes each row for itself, and no gradients. A convolution that is mapped

@@ -9,7 +9,7 @@ from rondel.types import Array
 
 
 @jax.custom_vjp
-def product(x: Array, w: Array) -> Array:
+def matrix_product(x: Array, w: Array) -> Array:
     """x [..., inputs] @ w [inputs, outputs].
 
     The gradient for w sums over rows, and XLA reads both of its factors across their rows. For a
@@ -39,4 +39,4 @@ def _barrier(x: Array) -> Array:
     return lax.optimization_barrier(x)  # type: ignore[no-untyped-call]
 
 
-product.defvjp(_forward, _backward)
+matrix_product.defvjp(_forward, _backward)

@@ -86,7 +86,7 @@ def vtrace(
     return VTrace(value[:-1] + more, delta + rho * decay * after)
 
 
-def to_the_end(
+def returns_to_go(
     reward: Array,
     value: Array | None,
     terminated: Array,
@@ -115,7 +115,7 @@ def to_the_end(
     return return_, lax.cummin(ends, axis=0, reverse=True)
 
 
-def n_step(
+def n_step_returns(
     reward: Array,
     terminated: Array,
     truncated: Array,

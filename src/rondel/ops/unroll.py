@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rondel.types import Array, Tree
 
 
-def unroll(
+def unroll_cell(
     step: Callable[[Tree, Tree], tuple[Tree, Tree]],
     start: Tree,
     carry: Tree,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from rondel.plan.pointing import Place
+from rondel.plan.diagnostics import Place
 
 STAGES = ("env", "policy", "memory", "gradient", "update")
 """Those that every plan names, in the order of the ring; update's weights go round to policy."""

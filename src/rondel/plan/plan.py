@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rondel.errors import RondelError
+from rondel.plan.diagnostics import closest_words
 from rondel.plan.pieces import OPTIONAL, ORDER, Piece, write
-from rondel.plan.pointing import close_to
-from rondel.plan.rules import first_fault, is_whole, refuse
+from rondel.plan.rules import check_rules, first_fault, is_whole
 
 MOST_LAG = 1_000
 
@@ -32,7 +32,7 @@ class Plan:
         object.__setattr__(self, "pieces", pieces)  # lists would be no value: they can't be hashed
         fault = first_fault(pieces)
         if fault:
-            raise refuse(fault, write(pieces))
+            raise check_rules(fault, write(pieces))
         if not is_whole(self.lag) or self.lag < 0:
             raise RondelError(f"lag={self.lag!r} can't work: a whole number, 0 or more, would.")
         if self.lag > MOST_LAG:  # each of these rounds is kept until it is learned from
@@ -55,7 +55,7 @@ class Plan:
                 return piece
         if stage in OPTIONAL:
             return self.piece_of(OPTIONAL[stage])
-        near = close_to(stage, ORDER)
+        near = closest_words(stage, ORDER)
         hint = f"did you mean {near}?" if near else f"there are {', '.join(ORDER)}."
         raise RondelError(f"There is no stage named {stage!r}; {hint}")
 

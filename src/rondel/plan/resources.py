@@ -13,9 +13,9 @@ import re
 from collections import deque
 from contextlib import suppress
 
+from rondel.plan.diagnostics import Token, closest_words, error_at, join_words, one_line
 from rondel.plan.pieces import ALIASES
 from rondel.plan.plan import Plan
-from rondel.plan.pointing import Token, close_to, listed, one_line, pointed
 
 KNOWN = ("cpu", "gpu", "memory")
 UNITS = {
@@ -60,7 +60,7 @@ def _next(words: deque[Token], text: str, wanted: str) -> Token:
         where = f"before {word.text!r}" if word.text else "at the end"
         what = f"`{wanted}`" if wanted in (":", "=") else wanted
         example = "`actor:cpu=1 learner:cpu=4,gpu=1` would work"
-        raise pointed(f"{what} is missing {where}; {example}.", text, word.place)
+        raise error_at(f"{what} is missing {where}; {example}.", text, word.place)
     return word
 
 
@@ -77,10 +77,10 @@ def _piece(plan: Plan, text: str, word: Token) -> int:
     if set(stages) <= set(there):
         parts = [piece.name for piece in plan.pieces if set(stages) & set(piece.stages)]
         wrong = f"{word.text} is no one piece of `{plan}`"
-        raise pointed(f"{wrong}; it is in {listed(parts, 'and')}.", text, word.place)
-    near = close_to(word.text, [*names, *there, *ALIASES])
-    hint = f"did you mean {near}?" if near else f"there are {listed(names, 'and')}."
-    raise pointed(f"`{plan}` has no piece named {word.text!r}; {hint}", text, word.place)
+        raise error_at(f"{wrong}; it is in {join_words(parts, 'and')}.", text, word.place)
+    near = closest_words(word.text, [*names, *there, *ALIASES])
+    hint = f"did you mean {near}?" if near else f"there are {join_words(names, 'and')}."
+    raise error_at(f"`{plan}` has no piece named {word.text!r}; {hint}", text, word.place)
 
 
 def _need(needs: dict[str, float], text: str, words: deque[Token]) -> None:
@@ -90,16 +90,16 @@ def _need(needs: dict[str, float], text: str, words: deque[Token]) -> None:
     amount = _next(words, text, "An amount")
     singular = name.text.lower().removesuffix("s")
     if name.text not in KNOWN and singular in KNOWN:  # it would be one that no machine has
-        raise pointed(f"The resource is named {singular}.", text, name.place)
+        raise error_at(f"The resource is named {singular}.", text, name.place)
     if name.text in needs:
-        raise pointed(f"{name.text} is given twice for this piece.", text, name.place)
+        raise error_at(f"{name.text} is given twice for this piece.", text, name.place)
     if name.text == "memory":
         value = _bytes(amount.text)
         work = f"bytes would work, as in memory=4GiB (units: {', '.join(list(UNITS)[1:])})."
     else:
         value, work = _number(amount.text), "a number, 0 or more, would work."
     if value is None:
-        raise pointed(f"{name.text} can't be {amount.text!r}; {work}", text, amount.place)
+        raise error_at(f"{name.text} can't be {amount.text!r}; {work}", text, amount.place)
     needs[name.text] = value
 
 

@@ -12,8 +12,8 @@ from itertools import groupby, pairwise
 from typing import NamedTuple
 
 from rondel.errors import RondelError
+from rondel.plan.diagnostics import Place, closest_words, error_at, join_words, nearest
 from rondel.plan.pieces import ALIASES, ORDER, STAGES, Piece, Written, write
-from rondel.plan.pointing import Place, close_to, listed, nearest, pointed
 from rondel.plan.presets import PRESETS
 
 
@@ -34,9 +34,9 @@ def first_fault(pieces: Sequence[Piece]) -> Fault | None:
     return None
 
 
-def refuse(fault: Fault, written: Written) -> RondelError:
+def check_rules(fault: Fault, written: Written) -> RondelError:
     """The error for a fault in what is written."""
-    return pointed(fault.sentence, written.text, _place(fault, written))
+    return error_at(fault.sentence, written.text, _place(fault, written))
 
 
 def _place(fault: Fault, written: Written) -> Place:
@@ -64,8 +64,8 @@ def _unknown(name: str, alone: bool) -> str:
         return f"{name} is a plan of its own and stands alone: it is `{PRESETS[name].text}`."
     what = "no stage and no plan" if alone else "no stage"
     names = [*ORDER, *ALIASES, *(PRESETS if alone else ())]
-    near = close_to(name, names)
-    hint = f"did you mean {near}?" if near else f"there are {listed(names, 'and')}."
+    near = closest_words(name, names)
+    hint = f"did you mean {near}?" if near else f"there are {join_words(names, 'and')}."
     return f"There is {what} named {name!r}; {hint}"
 
 
@@ -96,7 +96,7 @@ def _in_order(pieces: Sequence[Piece]) -> Fault | None:
 
 
 def _missing(stages: Sequence[str]) -> str:
-    return f"{listed(stages, 'and')} {'is' if len(stages) == 1 else 'are'} missing"
+    return f"{join_words(stages, 'and')} {'is' if len(stages) == 1 else 'are'} missing"
 
 
 def _meant(pieces: Sequence[Piece]) -> str:
@@ -160,7 +160,7 @@ def _one_update(pieces: Sequence[Piece]) -> Fault | None:
     work = [f"`{write(way).text}`" for way in (once, joined) if not first_fault(way)]
     return Fault(
         f"{last} apart from gradient would break norms and counters: it takes the mean of all "
-        f"gradients, so there is one of it; {listed(work or [last.name], 'or')} would work.",
+        f"gradients, so there is one of it; {join_words(work or [last.name], 'or')} would work.",
         len(pieces) - 1,
     )
 
@@ -179,7 +179,7 @@ def _divisible(pieces: Sequence[Piece]) -> Fault | None:
             fits = [n for n in numbers if all(_divide(n, other) for other in beside)]
             near = [two._replace(copies=n) for n in nearest(fits, two.copies, most=2)]
             wrong = f"{one} can't be dealt out evenly to {two}: one number must divide the other"
-            return Fault(f"{wrong}; {listed(near, 'or')} would work.", i)
+            return Fault(f"{wrong}; {join_words(near, 'or')} would work.", i)
     return None
 
 

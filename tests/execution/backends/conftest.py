@@ -10,10 +10,10 @@ import pytest
 
 from execution.backends import tiny
 from execution.test_equality import BLOCK, LANES, SEED
-from rondel.envs import make
 from rondel.envs.errors import EnvError
-from rondel.execution.seeds import Purpose, lane_seeds
-from rondel.execution.task import Task
+from rondel.envs.registry import make
+from rondel.execution.hostenv.seeds import Purpose, lane_seeds
+from rondel.execution.stages.task import Task
 
 
 class Failing(gymnasium.Env[Any, Any]):

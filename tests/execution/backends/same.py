@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from execution.test_equality import ENV, assert_equal, run, task
-from rondel.envs import make
+from rondel.envs.registry import make
 from rondel.execution.backends.inline import Inline
-from rondel.execution.ring import Ring
-from rondel.plan import parse
+from rondel.execution.loop.ring import Ring
+from rondel.plan.parser import parse
 
 # Each algorithm at least twice, each kind of cut and of copy at least once.
 CASES = (

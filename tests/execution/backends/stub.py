@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from execution.backends.remains import runs
-from rondel.execution.meter import Metered
+from rondel.execution.telemetry.timing import Metered
 from rondel.types import Step
 
 

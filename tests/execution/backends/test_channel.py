@@ -9,8 +9,8 @@ import threading
 import pytest
 
 from rondel.errors import RondelError
-from rondel.execution.backends import channel
-from rondel.execution.backends.channel import Channel, Gone, pair
+from rondel.execution.backends.wire import socket_channel
+from rondel.execution.backends.wire.socket_channel import Channel, Gone, pair
 
 BIG = bytes(range(256)) * 40_000  # 10 MB: no socket buffer holds it
 
@@ -32,7 +32,7 @@ def test_messages_pass_between_processes(ends):
     messages = ["a", {"b": (1, None)}, b"", BIG, 3]
     echo = (
         "import sys\n"
-        "from rondel.execution.backends.channel import Channel\n"
+        "from rondel.execution.backends.wire.socket_channel import Channel\n"
         "driver = Channel.from_fd(int(sys.argv[1]))\n"
         f"for _ in range({len(messages)}): driver.send(driver.receive(10))"
     )
@@ -58,7 +58,7 @@ def test_both_sides_may_send_much_at_once(ends):
 
 def test_size_decides_how_a_message_travels_but_not_what_arrives(ends):
     one, other = ends
-    for size in range(channel._PACKET - 40, channel._PACKET + 40):
+    for size in range(socket_channel._PACKET - 40, socket_channel._PACKET + 40):
         one.send(bytes(size))
         assert other.receive(1) == bytes(size)
 
@@ -90,7 +90,7 @@ def test_who_does_not_read_is_named(ends):
     one.peer = "actor 3"
     with pytest.raises(RondelError, match="actor 3 did not read"):  # noqa: PT012
         for _ in range(10_000):
-            one.send(bytes(channel._PACKET - 100), timeout=0.01)
+            one.send(bytes(socket_channel._PACKET - 100), timeout=0.01)
 
 
 @pytest.mark.parametrize("one_more_send", [False, True])

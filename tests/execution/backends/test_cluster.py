@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from rondel.errors import RondelError
-from rondel.execution.backends.cluster import bundles_of, missing, refuse_if_nobody_listens
-from rondel.plan import parse
+from rondel.execution.backends.ray.resources import bundles_of, missing, refuse_if_nobody_listens
+from rondel.plan.parser import parse
 
 
 @pytest.mark.parametrize(

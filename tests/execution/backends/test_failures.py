@@ -15,12 +15,15 @@ import pytest
 from execution.backends import stub
 from execution.backends.remains import eventually, runs
 from rondel.errors import RondelError
-from rondel.execution import patience
-from rondel.execution.backend import Late, Lost, name_of
-from rondel.execution.backends import processes, starter, threads
-from rondel.execution.backends.processes import Processes
+from rondel.execution.backends import threads
+from rondel.execution.backends.processes import backend as processes
+from rondel.execution.backends.processes import launcher
+from rondel.execution.backends.processes.backend import Processes
+from rondel.execution.backends.protocol import Lost, Unresponsive
 from rondel.execution.backends.threads import Threads
-from rondel.plan import parse
+from rondel.execution.telemetry import timeouts
+from rondel.plan.parser import parse
+from rondel.plan.topology import copy_name
 
 pytestmark = pytest.mark.fault
 
@@ -37,14 +40,14 @@ def launch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Launch]:
         kind: Any = Processes, deadline: float = 60.0, first: float = 0.0, **at_start: str
     ) -> Any:
         def recipe(task: Any, plan: Any, piece: int, copy: int) -> Any:
-            return stub.Stub, (name_of(plan, piece, copy), at_start)
+            return stub.Stub, (copy_name(plan, piece, copy), at_start)
 
-        monkeypatch.setattr(processes, "recipe", recipe)
-        monkeypatch.setattr(threads, "recipe", recipe)
-        monkeypatch.setattr(starter, "_HEAVY", starter._LIGHT)
+        monkeypatch.setattr(processes, "worker_factory", recipe)
+        monkeypatch.setattr(threads, "worker_factory", recipe)
+        monkeypatch.setattr(launcher, "_HEAVY", launcher._LIGHT)
         for module in (processes, threads):
             monkeypatch.setattr(module, "_GRACE", 0.5)
-        monkeypatch.setattr(patience, "START", first)
+        monkeypatch.setattr(timeouts, "START", first)
         started.append(kind(deadline))
         (env, _), (policy,), (learner,) = started[-1].launch(None, PLAN)
         return started[-1], env, policy, learner
@@ -201,7 +204,9 @@ def test_a_process_lost_at_its_start_is_named(launch: Launch) -> None:
 )
 def test_an_env_that_hangs_is_named(launch: Launch, kind: Any, request_: str, said: str) -> None:
     backend, env, policy, _ = launch(kind, deadline=0.5)
-    with pytest.raises(Late, match=rf"^env 1 of 2 {said} within 0\.5 s: its environment hangs, or"):
+    with pytest.raises(
+        Unresponsive, match=rf"^env 1 of 2 {said} within 0\.5 s: its environment hangs, or"
+    ):
         drive(backend, env, policy, "sleep", request_)
     began = time.monotonic()
     backend.close()
@@ -217,34 +222,36 @@ def test_a_deadline_does_not_count_what_is_done_for_the_first_time(
     backend, env, policy, learner = launch(kind, deadline=0.2, **slow)
     drive(backend, env, policy, "sleep 1")
     backend.get([learner.call("do", "sleep 1")])
-    with pytest.raises(Late, match=r"Nothing was heard for 0\.4 s\. Asked and silent: learner"):
+    with pytest.raises(
+        Unresponsive, match=r"Nothing was heard for 0\.4 s\. Asked and silent: learner"
+    ):
         backend.get([learner.call("do", "sleep 3")])
 
 
 def test_one_that_hangs_while_it_starts_is_not_started_again(launch: Launch) -> None:
     said = r"for 1 s\. Asked and silent: .*env 2 of 2 \(process \d+\).*\. It hangs while it starts"
-    with pytest.raises(Late, match=said):
+    with pytest.raises(Unresponsive, match=said):
         launch(partial(Processes, restarts=20), deadline=0.5, first=0.5, **{"env 2 of 2": "sleep"})
 
 
 def test_a_stopped_env_is_named(launch: Launch) -> None:
     backend, env, policy, _ = launch(deadline=0.5)
     os.kill(env.pid, signal.SIGSTOP)
-    with pytest.raises(Late, match=r"^env 1 of 2 took no step"):
+    with pytest.raises(Unresponsive, match=r"^env 1 of 2 took no step"):
         backend.get([policy.call("drive")])
 
 
 def test_a_stopped_process_is_named(launch: Launch) -> None:
     backend, env, _, learner = launch(deadline=0.5)
     os.kill(learner.pid, signal.SIGSTOP)
-    with pytest.raises(Late, match=rf"silent: learner \(process {learner.pid}\)\.$"):
+    with pytest.raises(Unresponsive, match=rf"silent: learner \(process {learner.pid}\)\.$"):
         backend.get([env.call("do", "pid"), learner.call("do", "pid")])
 
 
 @BOTH
 def test_a_call_that_hangs_is_named(launch: Launch, kind: Any) -> None:
     backend, env, _, learner = launch(kind, deadline=0.5)
-    with pytest.raises(Late, match=r"silent: learner"):
+    with pytest.raises(Unresponsive, match=r"silent: learner"):
         backend.get([env.call("do", "pid"), learner.call("do", "sleep")])
 
 
@@ -267,8 +274,8 @@ def test_what_can_not_be_sent_gets_a_sentence(monkeypatch: pytest.MonkeyPatch) -
     def recipe(*_: Any) -> Any:
         return stub.Stub, (threading.Lock(),)
 
-    monkeypatch.setattr(processes, "recipe", recipe)
-    monkeypatch.setattr(starter, "_HEAVY", starter._LIGHT)
+    monkeypatch.setattr(processes, "worker_factory", recipe)
+    monkeypatch.setattr(launcher, "_HEAVY", launcher._LIGHT)
     backend = Processes()
     try:
         with pytest.raises(RondelError, match=r"can't be sent.*on='threads'"):

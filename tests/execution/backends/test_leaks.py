@@ -16,7 +16,7 @@ import pytest
 
 from execution.backends import tiny
 from execution.backends.remains import below, eventually, look, resident, runs
-from rondel.execution.backends.processes import Processes
+from rondel.execution.backends.processes.backend import Processes
 from rondel.execution.backends.threads import Threads
 
 pytestmark = pytest.mark.fault

@@ -15,12 +15,12 @@ import pytest
 from execution.backends import same, tiny
 from execution.backends.remains import arena_sizes
 from rondel.errors import RondelError
-from rondel.execution.backend import Lost
 from rondel.execution.backends.inline import Inline
-from rondel.execution.backends.processes import Processes
-from rondel.execution.loop import Limits, rounds
-from rondel.execution.ring import Ring
-from rondel.plan import parse
+from rondel.execution.backends.processes.backend import Processes
+from rondel.execution.backends.protocol import Lost
+from rondel.execution.loop.ring import Ring
+from rondel.execution.loop.sync_loop import Limits, run_rounds
+from rondel.plan.parser import parse
 
 
 @pytest.mark.parametrize(("name", "plan", "lag"), same.CASES)
@@ -103,7 +103,7 @@ def test_memory_does_not_grow() -> None:
     backend = Processes()
     ring = Ring(tiny.task(), parse("actor*2 | learner"), backend)
     with closing(ring):
-        reports = rounds(ring, Limits(10**9))
+        reports = run_rounds(ring, Limits(10**9))
         for _ in range(5):
             next(reports)
         before = used()

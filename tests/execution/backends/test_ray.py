@@ -20,17 +20,17 @@ from execution.backends import same
 from execution.test_equality import assert_equal, task
 from marks import few_of
 from rondel.errors import RondelError
-from rondel.execution.backend import Late, Lost
 from rondel.execution.backends.inline import Inline
-from rondel.execution.meter import Metered
-from rondel.execution.patience import Patience
-from rondel.execution.ring import Ring
-from rondel.execution.supervise import is_due
-from rondel.plan import parse
+from rondel.execution.backends.protocol import Lost, Unresponsive
+from rondel.execution.backends.recovery.policy import is_due
+from rondel.execution.loop.ring import Ring
+from rondel.execution.telemetry.timeouts import Timeouts
+from rondel.execution.telemetry.timing import Metered
+from rondel.plan.parser import parse
 from rondel.types import HostWorld
 
 ray = pytest.importorskip("ray")
-backend = importlib.import_module("rondel.execution.backends.ray")
+backend = importlib.import_module("rondel.execution.backends.ray.backend")
 Ray = backend.Ray
 
 CPUS = 8
@@ -175,8 +175,8 @@ def recorders(plan: str = "actor*2 | learner", **options: Any) -> Iterator[Any]:
     on = Ray(**options)
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(backend, "recipe", lambda *_: (Recorder, ()))
-            patch.setattr(backend, "HostedLanes", Recorder)  # then no jax is imported for them
+            patch.setattr(backend, "worker_factory", lambda *_: (Recorder, ()))
+            patch.setattr(backend, "HostEnvs", Recorder)  # then no jax is imported for them
             pieces = on.launch(None, parse(plan))
         yield on, pieces
     finally:
@@ -222,9 +222,9 @@ def test_who_is_late_is_named_and_not_who_waits_for_it(three: Any, monkeypatch: 
     on, _, two, learner = three
     slow = learner.call("note", two.call("sleep", 2.0))
     with monkeypatch.context() as patch:
-        patch.setattr(on, "_patience", Patience(0.5, 0.5))
+        patch.setattr(on, "_patience", Timeouts(0.5, 0.5))
         late = r"for 0\.5 s\. Late: actor 2 of 2 \(process .*\) with `sleep`\. It hangs"
-        with pytest.raises(Late, match=late):
+        with pytest.raises(Unresponsive, match=late):
             on.get([slow])
     on.get([slow])
 
@@ -286,8 +286,10 @@ def test_a_cluster_that_is_busy_is_named_and_left_alone(three: Any) -> None:
     with recorders("all", resources=[{"cpu": rest}]):
         until(lambda: free() == 0)
         busy = Ray(resources=[{"cpu": CPUS}])
-        busy._patience = Patience(0.2, 0.2)
-        with pytest.raises(Late, match=rf"asks for {CPUS} CPU\. .* within 0\.2 s: 0 CPU free now"):
+        busy._patience = Timeouts(0.2, 0.2)
+        with pytest.raises(
+            Unresponsive, match=rf"asks for {CPUS} CPU\. .* within 0\.2 s: 0 CPU free now"
+        ):
             busy.launch(task("toy"), parse("all"))
         with recorders("all", resources=[{"cpu": 0}]) as (on, ((copy,),)):  # shares the cores
             assert on.get([copy.call("process")]) == [copy.process]
@@ -297,7 +299,9 @@ def test_a_deadline_does_not_count_what_is_done_for_the_first_time() -> None:
     """An actor takes longer than that to be there, and what it is asked is compiled first."""
     with recorders("all", deadline=0.2) as (on, ((copy,),)):
         assert on.get([copy.call("sleep", 1.0)]) == [1.0]
-        with pytest.raises(Late, match=r"Nothing was heard for 0\.2 s\. Late: all .* with `sleep`"):
+        with pytest.raises(
+            Unresponsive, match=r"Nothing was heard for 0\.2 s\. Late: all .* with `sleep`"
+        ):
             on.get([copy.call("sleep", 3.0)])
 
 
@@ -351,6 +355,6 @@ def is_alive(process: int) -> bool:
 
 def test_without_ray_the_command_to_install_it_is_said(monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.delitem(sys.modules, "rondel.execution.backends.ray")
+    monkeypatch.delitem(sys.modules, "rondel.execution.backends.ray.backend")
     with pytest.raises(RondelError, match=r'pip install "rondel\[ray\]"'):
-        importlib.import_module("rondel.execution.backends.ray")
+        importlib.import_module("rondel.execution.backends.ray.backend")

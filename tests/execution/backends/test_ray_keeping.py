@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from rondel.execution.backend import Late
-from rondel.execution.backends.journal import Asked, Journal
-from rondel.execution.backends.ledger import Call, Promise
-from rondel.execution.supervise import MOST_BYTES
+from rondel.execution.backends.protocol import Unresponsive
+from rondel.execution.backends.ray.pending_calls import PendingCall, Promise
+from rondel.execution.backends.recovery.policy import MOST_BYTES
+from rondel.execution.backends.recovery.request_log import LoggedRequest, RequestLog
 
 ray = pytest.importorskip("ray")
-backend = importlib.import_module("rondel.execution.backends.ray")
+backend = importlib.import_module("rondel.execution.backends.ray.backend")
 pytestmark = pytest.mark.fault
 
 
@@ -22,18 +22,18 @@ class Keeping:
 
     def __init__(self) -> None:
         self.arrival, self.keeping, self.open = None, 0.0, ()
-        self.journal = Journal(is_kept=True, reads=True)
+        self.journal = RequestLog(is_kept=True, reads=True)
         self.made = self._promise("made")
-        self.journal.note(Asked("produce", (), [self.made]))
+        self.journal.note(LoggedRequest("produce", (), [self.made]))
 
     def _promise(self, ref: str) -> Any:
         promise = Promise()
-        promise.ref, promise.call = ref, Call(self, Asked("", (), None), 0, 0)
+        promise.ref, promise.call = ref, PendingCall(self, LoggedRequest("", (), None), 0, 0)
         promise.call.end()
         return promise
 
     def call(self, request: str, *args: Any) -> Any:
-        self.journal.note(Asked(request, args, []))
+        self.journal.note(LoggedRequest(request, args, []))
         return self._promise("flag"), self._promise("state")
 
 
@@ -87,13 +87,13 @@ def test_states_that_do_not_come_are_not_waited_for_forever(keeping: Any, monkey
     runner, _ = keeping
     monkeypatch.setattr(backend.ray, "wait", lambda refs, **_: ([], refs))
     runner.settled()  # later will do
-    with pytest.raises(Late, match="did not come to the driver within 60 s"):
+    with pytest.raises(Unresponsive, match="did not come to the driver within 60 s"):
         runner.settled(now=True)
 
 
 def test_a_client_brings_all_that_is_needed(monkeypatch: Any) -> None:
     """At ray://… it can't ask where something is: that is known inside of the cluster only."""
-    losses = importlib.import_module("rondel.execution.backends.ray.losses")
+    losses = importlib.import_module("rondel.execution.backends.ray.lost_objects")
     monkeypatch.setattr(losses.is_client.__globals__["client"].ray, "is_connected", lambda: True)
     monkeypatch.setattr(ray, "get", lambda ref, timeout: f"value of {ref}")
     monkeypatch.setattr(ray, "put", lambda value: f"held: {value}")

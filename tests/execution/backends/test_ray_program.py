@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from execution.backends.remains import eventually, runs
-from rondel.execution.backend import Lost
+from rondel.execution.backends.protocol import Lost
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.fault
@@ -38,7 +38,7 @@ def marked(path: Path) -> set[int]:
 SCRIPT = """
     import gymnasium
     from execution.test_equality import Limits, Ring, make, parse, rounds, task
-    from rondel.execution.backends.ray import Ray
+    from rondel.execution.backends.ray.backend import Ray
 
     class Mine(gymnasium.Wrapper):
         def __init__(self):
@@ -208,7 +208,7 @@ def _has_some(rows: Path) -> bool:
 def test_a_node_that_is_slow_or_was_never_reached_is_not_gone(
     first: Any, then: Any, gone: bool, monkeypatch: Any
 ) -> None:
-    module = importlib.import_module("rondel.execution.backends.ray.node")
+    module = importlib.import_module("rondel.execution.backends.ray.node_liveness")
     nodes = [
         {"NodeID": "another", "NodeManagerAddress": "10.0.0.1", "NodeManagerPort": 1},
         {"NodeID": "mine", "NodeManagerAddress": "10.0.0.2", "NodeManagerPort": 2},
@@ -243,7 +243,7 @@ def test_a_node_that_is_slow_or_was_never_reached_is_not_gone(
 def test_only_a_head_that_was_reached_can_be_missed(
     address: str, reached: bool, monkeypatch: Any
 ) -> None:
-    module = importlib.import_module("rondel.execution.backends.ray.head")
+    module = importlib.import_module("rondel.execution.backends.ray.head_liveness")
     there = [("10.0.0.1", 6379), ("fd00::1", 6379)]
 
     def connect(at: Any, timeout: float) -> Any:

@@ -14,13 +14,13 @@ import pytest
 
 from execution.backends import same
 from execution.test_equality import task
-from rondel.execution.loop import Limits, rounds
-from rondel.execution.ring import Ring
-from rondel.execution.round import Report
-from rondel.plan import parse
+from rondel.execution.loop.ring import Ring
+from rondel.execution.loop.rounds import Report
+from rondel.execution.loop.sync_loop import Limits, run_rounds
+from rondel.plan.parser import parse
 
 ray = pytest.importorskip("ray")
-backend = importlib.import_module("rondel.execution.backends.ray")
+backend = importlib.import_module("rondel.execution.backends.ray.backend")
 cluster_utils = importlib.import_module("ray.cluster_utils")
 pytestmark = pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 PLAN = parse("actor*1..4 | learner", lag=1, free=True)
@@ -56,7 +56,7 @@ def test_nodes_come_and_go(cluster: Any) -> None:
     """Whoever acts, a round has the same rows, and none is lost or counted twice."""
     toy = task("toy", same.ENV)._replace(block=4)
     with closing(Ring(toy, PLAN, backend.Ray(restarts=20))) as ring:
-        reports = rounds(ring, Limits(10**9))
+        reports = run_rounds(ring, Limits(10**9))
         until(reports, copies(1))
         node = cluster.add_node(num_cpus=3)
         grown = until(reports, copies(4))
@@ -76,7 +76,7 @@ def resumed(toy: Any, tree: Any, counts: tuple[int, int]) -> None:
         like = jax.tree.map(np.shape, whole.tree())
         assert jax.tree.map(np.shape, tree) == like
         whole.restore(tree, whole.stored(), *counts)
-        assert next(rounds(whole, Limits(10**9))).round == counts[0]
+        assert next(run_rounds(whole, Limits(10**9))).round == counts[0]
 
 
 @pytest.mark.long
@@ -84,7 +84,7 @@ def test_if_all_room_is_lost_they_act_on_where_they_can(cluster: Any) -> None:
     node = cluster.add_node(num_cpus=2)
     runner = backend.Ray(resources=({"cpu": 1}, {"cpu": 2, "home": 1}), restarts=20)
     with closing(Ring(task("toy", same.ENV)._replace(block=4), PLAN, runner)) as ring:
-        reports = rounds(ring, Limits(10**9))
+        reports = run_rounds(ring, Limits(10**9))
         until(reports, copies(2))
         cluster.remove_node(node)
         lost = until(reports, lambda report: bool(runner.guests()))
@@ -97,7 +97,7 @@ def test_if_all_room_is_lost_they_act_on_where_they_can(cluster: Any) -> None:
 def test_one_that_can_not_come_does_not_end_the_run(cluster: Any) -> None:
     runner = backend.Ray(restarts=20)
     with closing(Ring(task("toy", same.ENV)._replace(block=4), PLAN, runner)) as ring:
-        reports = rounds(ring, Limits(10**9))
+        reports = run_rounds(ring, Limits(10**9))
         until(reports, copies(1))
         runner._slots[1].recipe = (True, b"nonsense")
         cluster.add_node(num_cpus=1)

@@ -28,17 +28,17 @@ from execution.backends.test_recovery import (
     stop,
 )
 from execution.test_equality import assert_equal, run, task
-from rondel.execution.backend import Late, Lost
-from rondel.execution.backends.actor import Arrived
-from rondel.execution.blackbox import Remains
-from rondel.execution.loop import Limits, rounds
-from rondel.execution.patience import Patience
-from rondel.execution.ring import Ring
-from rondel.plan import parse
+from rondel.execution.backends.protocol import Lost, Unresponsive
+from rondel.execution.backends.ray.worker import Arrived
+from rondel.execution.hostenv.crash_record import Remains
+from rondel.execution.loop.ring import Ring
+from rondel.execution.loop.sync_loop import Limits, run_rounds
+from rondel.execution.telemetry.timeouts import Timeouts
+from rondel.plan.parser import parse
 from rondel.types import HostWorld
 
 ray = pytest.importorskip("ray")
-backend = importlib.import_module("rondel.execution.backends.ray")
+backend = importlib.import_module("rondel.execution.backends.ray.backend")
 cluster_utils = importlib.import_module("ray.cluster_utils")
 strategies = importlib.import_module("ray.util.scheduling_strategies")
 pytestmark = [
@@ -63,7 +63,7 @@ def disturbed(runner: Any, name: str, plan: str, disturb: Any, lag: int = 0) -> 
     """A short run that is disturbed after its third round."""
     ring = Ring(task(name, same.ENV), parse(plan, lag), runner)
     with closing(ring):
-        reports = rounds(ring, Limits(900))
+        reports = run_rounds(ring, Limits(900))
         next(reports)
         runner.settled(now=True)  # some have a state that was kept, and messages since
         next(reports)
@@ -259,8 +259,10 @@ def test_a_copy_that_never_starts_is_soon_given_up() -> None:
 def test_one_that_hangs_while_it_starts_is_said_to_hang_once(caplog: Any) -> None:
     world = HostWorld(tiny.SPEC, partial(make_or, hang, None))
     runner = backend.Ray(restarts=20)
-    runner._patience = Patience(20.0, 20.0)
-    with pytest.raises(Late, match=r"^Nothing was heard for 20 s\. Late: actor 1 of 2 with `make`"):
+    runner._patience = Timeouts(20.0, 20.0)
+    with pytest.raises(
+        Unresponsive, match=r"^Nothing was heard for 20 s\. Late: actor 1 of 2 with `make`"
+    ):
         tiny.run(runner, "actor*2 | learner", tiny.task()._replace(env=world))
     assert caplog.messages == []
 
@@ -268,7 +270,7 @@ def test_one_that_hangs_while_it_starts_is_said_to_hang_once(caplog: Any) -> Non
 def test_one_that_is_late_to_be_there_again_is_no_dead_one(monkeypatch: Any) -> None:
     """It did something before, so another start may do."""
     recovery = importlib.import_module("rondel.execution.backends.ray.recovery")
-    starts = iter([Late("Nothing was heard for 60 s."), None])
+    starts = iter([Unresponsive("Nothing was heard for 60 s."), None])
     copies = [backend.RayCopy(None, (0, i), f"actor {i + 1} of 2") for i in range(2)]
 
     class Starting(recovery.Recovery):  # type: ignore[misc]
@@ -323,18 +325,18 @@ def test_without_restarts_who_is_late_to_start_is_not_said_to_have_died(monkeypa
 
     class Starting(recovery.Recovery):  # type: ignore[misc]
         def _start(self, copies: Any) -> None:
-            raise Late(said)
+            raise Unresponsive(said)
 
     monkeypatch.setattr(ray, "nodes", lambda: [])
     copies = [backend.RayCopy(None, (0, i), f"actor {i + 1} of 2") for i in range(2)]
     runner = Starting(1.0, 0)
     runner._plan, runner._copies = parse("actor*2 | learner"), copies
-    with pytest.raises(Late, match=f"^{said}$"):
+    with pytest.raises(Unresponsive, match=f"^{said}$"):
         runner._start_until_all_are_there(copies)
 
 
 def test_what_is_slow_to_come_is_not_lost(monkeypatch: Any) -> None:
-    losses = importlib.import_module("rondel.execution.backends.ray.losses")
+    losses = importlib.import_module("rondel.execution.backends.ray.lost_objects")
 
     def wait(refs: Any, **_: Any) -> Any:
         return [ref for ref in refs if ref != "slow"], ["slow"]
@@ -354,7 +356,7 @@ def test_what_is_slow_to_come_is_not_lost(monkeypatch: Any) -> None:
 def test_calls_are_asked_again_from_the_first_that_did_not_come(monkeypatch: Any) -> None:
     # Calls 5 to 9 failed and the driver has not heard of it; of call 10 it has: not its turn.
     recovery = importlib.import_module("rondel.execution.backends.ray.recovery")
-    actor = importlib.import_module("rondel.execution.backends.actor")
+    actor = importlib.import_module("rondel.execution.backends.ray.worker")
     copy = backend.RayCopy(None, (0, 0), "actor 1 of 2")
     for number in range(5, 11):
         call = recovery.Call(copy, recovery.Asked("produce", (), []), number, number)

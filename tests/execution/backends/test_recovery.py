@@ -17,11 +17,12 @@ import pytest
 from execution.backends import same, tiny
 from execution.backends.remains import eventually, files, runs
 from execution.test_equality import assert_equal, run, task
-from rondel.execution.backend import Lost, units
-from rondel.execution.backends.processes import Processes
-from rondel.execution.loop import Limits, rounds
-from rondel.execution.ring import Ring
-from rondel.plan import parse
+from rondel.execution.backends.processes.backend import Processes
+from rondel.execution.backends.protocol import Lost
+from rondel.execution.loop.ring import Ring
+from rondel.execution.loop.sync_loop import Limits, run_rounds
+from rondel.plan.parser import parse
+from rondel.plan.topology import failure_units
 
 pytestmark = pytest.mark.fault
 STEPS = 1_500  # rounds enough to kill each copy of the longest plan in one of its own
@@ -49,7 +50,7 @@ def disturbed(backend: Any, name: str, plan: str, lag: int, env: Any) -> Any:
     """A short run in which every copy is killed once, at some moment of a round."""
     ring = Ring(task(name, env), parse(plan, lag), backend)
     with closing(ring):
-        reports = rounds(ring, Limits(STEPS))
+        reports = run_rounds(ring, Limits(STEPS))
         next(reports)
         backend.settled(now=True)  # some have a state that was kept, and messages since
         next(reports)
@@ -61,7 +62,7 @@ def disturbed(backend: Any, name: str, plan: str, lag: int, env: Any) -> Any:
         result = run(ring, STEPS)
         assert all(copy.pid != pid for copy, pid in zip(backend._copies, pids, strict=True))
         deaths = sum(len(copy.journal.deaths) for copy in backend._copies)
-        assert deaths == backend._restarted >= len(units(ring.plan))
+        assert deaths == backend._restarted >= len(failure_units(ring.plan))
         assert backend.restarts().times == deaths
     return result
 
@@ -96,7 +97,7 @@ def test_host_environments_begin_new_episodes_and_nothing_is_counted_twice() -> 
     backend = Processes(restarts=20)
     ring = Ring(task("toy", same.gymnasium_cartpole()), parse("actor*2 | learner"), backend)
     with closing(ring):
-        reports = rounds(ring, Limits(900))
+        reports = run_rounds(ring, Limits(900))
         seen = [next(reports), next(reports)]
         for which in range(3):
             strike(backend, which, 0.02)
@@ -176,7 +177,7 @@ PLANS = ("actor*2 | learner", "env*2 | policy | learner")
 def test_an_environment_that_fails_once(
     plan: str, do: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rondel.execution.backends.processes.STOPPED", 0.5)
+    monkeypatch.setattr("rondel.execution.backends.processes.backend.STOPPED", 0.5)
     backend = Processes(deadline=3.0, restarts=20)
     tiny.run(backend, plan, tiny.task(Once(tmp_path / "done", do)))
     assert (tmp_path / "done").exists()
@@ -220,10 +221,10 @@ def tiny_ring(backend: Processes) -> Ring:
 def test_who_starts_processes_may_be_killed_or_stopped_too(
     how: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rondel.execution.backends.spawner.STOPPED", 0.5)
+    monkeypatch.setattr("rondel.execution.backends.processes.fork_server.STOPPED", 0.5)
     backend = Processes(restarts=20)
     with closing(tiny_ring(backend)) as ring:
-        reports = rounds(ring, Limits(10**9))
+        reports = run_rounds(ring, Limits(10**9))
         next(reports)
         pids = [copy.pid for copy in backend._copies]
         servers = [spawner._server.pid for spawner in backend._starter.spawners.values()]
@@ -241,7 +242,7 @@ def test_those_who_started_processes_and_were_killed_leave_no_descriptors() -> N
     """One that was killed is held for as long as someone lives whom it has started."""
     backend = Processes(restarts=20)
     with closing(tiny_ring(backend)) as ring:
-        reports = rounds(ring, Limits(10**9))
+        reports = run_rounds(ring, Limits(10**9))
         next(reports)
         before = len(files())
         held = []
@@ -259,12 +260,12 @@ def test_those_who_started_processes_and_were_killed_leave_no_descriptors() -> N
 
 
 def test_messages_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rondel.execution.supervise._OFTEN", 3600.0)
+    monkeypatch.setattr("rondel.execution.backends.recovery.policy._OFTEN", 3600.0)
     backend = Processes(restarts=20)
     with closing(tiny_ring(backend)) as ring:
-        reports = rounds(ring, Limits(10**9))
+        reports = run_rounds(ring, Limits(10**9))
         most = 0
-        monkeypatch.setattr("rondel.execution.supervise.MOST_BYTES", 4096)
+        monkeypatch.setattr("rondel.execution.backends.recovery.policy.MOST_BYTES", 4096)
         for _ in range(200):
             next(reports)
             most = max(most, max(len(copy.journal.answered) for copy in backend._copies))
@@ -272,13 +273,13 @@ def test_messages_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_run_waits_where_messages_outrun_the_keeping(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rondel.execution.supervise._OFTEN", 3600.0)
+    monkeypatch.setattr("rondel.execution.backends.recovery.policy._OFTEN", 3600.0)
     backend = Processes(restarts=20)
     with closing(tiny_ring(backend)) as ring:
-        reports = rounds(ring, Limits(10**9))
+        reports = run_rounds(ring, Limits(10**9))
         next(reports)
         made = backend._keeper._bytes  # in a round
-        monkeypatch.setattr("rondel.execution.supervise.MOST_BYTES", made // 4)
+        monkeypatch.setattr("rondel.execution.backends.recovery.policy.MOST_BYTES", made // 4)
         for _ in range(20):
             next(reports)
             assert backend._keeper.states == []
@@ -286,10 +287,10 @@ def test_a_run_waits_where_messages_outrun_the_keeping(monkeypatch: pytest.Monke
 
 
 def test_a_state_that_is_too_large_is_not_kept_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rondel.execution.backends.keeper._MOST_STATE", 1)
+    monkeypatch.setattr("rondel.execution.backends.recovery.snapshots._MOST_STATE", 1)
     backend = Processes(restarts=20)
     with closing(tiny_ring(backend)) as ring:
-        reports = rounds(ring, Limits(10**9))
+        reports = run_rounds(ring, Limits(10**9))
         next(reports)
         backend.settled(now=True)
         os.kill(backend._copies[2].pid, signal.SIGKILL)
@@ -310,4 +311,4 @@ def test_a_state_that_is_too_large_is_not_kept_and_said(monkeypatch: pytest.Monk
     ],
 )
 def test_who_lives_and_dies_together(plan: str, together: Any) -> None:
-    assert units(parse(plan)) == together
+    assert failure_units(parse(plan)) == together

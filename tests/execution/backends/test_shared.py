@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from rondel.execution.backends import shared
-from rondel.execution.backends.shared import Arena, Message, View, decode, encode
+from rondel.execution.backends.processes import shared_memory
+from rondel.execution.backends.processes.shared_memory import Arena, Message, View, decode, encode
 
 
 class Step(NamedTuple):
@@ -108,7 +108,7 @@ def test_arrays_are_never_in_the_skeleton(arena, view, x):
 
 
 def test_a_tree_that_pickle_knows_needs_nothing_else(arena, view, monkeypatch):
-    monkeypatch.delattr(shared, "_ClassesByValue")
+    monkeypatch.delattr(shared_memory, "_ClassesByValue")
     tree = {"step": Step(np.ones(3), (None, 1.5)), "scalar": np.float32(2)}
     same(decode(encode(tree, arena), view), tree)
 
@@ -260,9 +260,9 @@ SCRIPT = """
 import os
 from typing import NamedTuple
 import cloudpickle, numpy as np
-from rondel.execution.backends.channel import pair
-from rondel.execution.backends.shared import Arena, View, decode, encode
-from rondel.execution.backends.spawner import Spawner
+from rondel.execution.backends.wire.socket_channel import pair
+from rondel.execution.backends.processes.shared_memory import Arena, View, decode, encode
+from rondel.execution.backends.processes.fork_server import Spawner
 
 calls = []
 
@@ -296,8 +296,8 @@ spawner.close()
 
 WORKER = """
 import pickle
-from rondel.execution.backends.channel import Channel, Gone
-from rondel.execution.backends.shared import Arena, View, decode, encode
+from rondel.execution.backends.wire.socket_channel import Channel, Gone
+from rondel.execution.backends.processes.shared_memory import Arena, View, decode, encode
 
 def answer(fds, payload):
     task = pickle.loads(payload)

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from rondel.errors import RondelError
-from rondel.execution.backends.channel import Channel, Gone, pair
-from rondel.execution.backends.spawner import Spawner, is_stopped
+from rondel.execution.backends.processes.fork_server import ForkServer, is_stopped
+from rondel.execution.backends.wire.socket_channel import Channel, Gone, pair
 
 pytestmark = pytest.mark.fault
 
@@ -108,14 +108,14 @@ def _eventually(true, seconds=10.0):
 
 @pytest.fixture(scope="module")
 def spawner():
-    with closing(Spawner([__name__, "numpy.random"])) as spawner:
+    with closing(ForkServer([__name__, "numpy.random"])) as spawner:
         yield spawner
 
 
 @pytest.fixture
 def fresh():
     """One that a test may break."""
-    with closing(Spawner([__name__])) as spawner:
+    with closing(ForkServer([__name__])) as spawner:
         yield spawner
 
 
@@ -159,7 +159,7 @@ def _report(spawner):
 
 
 def test_what_fails_is_printed(capfd):
-    with closing(Spawner([__name__])) as spawner:  # not a fixture: capfd starts with the test
+    with closing(ForkServer([__name__])) as spawner:  # not a fixture: capfd starts with the test
         for target, words in ((f"{__name__}:fail", "the user's own words"), ("no:run", "'no'")):
             child = spawner.spawn(target)
             assert spawner.status(child.pid, 30) == "exited with 1"
@@ -188,7 +188,7 @@ def test_a_killed_child_is_told_of(spawner, kill):
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_wish_to_stop_is_the_drivers_alone(signum):
-    with closing(Spawner([__name__])) as spawner:
+    with closing(ForkServer([__name__])) as spawner:
         os.kill(spawner._server.pid, signum)  # before it has run a line
         child, channel = _start(spawner, "echo")
         with closing(channel):
@@ -223,7 +223,7 @@ def test_many_spawns_keep_no_files(spawner):
 
 def test_close_leaves_nothing():
     files, processes = len(_files("self")), _children()
-    spawner = Spawner([__name__])
+    spawner = ForkServer([__name__])
     sleeping, channel = _start(spawner, "sleep")
     channel.close()
     stopped, channel = _start(spawner, "sleep")
@@ -250,7 +250,7 @@ def test_close_gives_children_time(fresh):
 
 def test_close_while_the_server_still_imports():
     processes = _children()
-    spawner = Spawner(["rondel.nowhere"])
+    spawner = ForkServer(["rondel.nowhere"])
     spawner.close()
     assert _children() == processes
 
@@ -281,7 +281,7 @@ def test_a_dead_server_is_noticed_and_its_children_end(fresh):
 
 def test_a_preload_that_fails_is_told_of(capfd):
     with (
-        closing(Spawner(["rondel.nowhere"])) as spawner,
+        closing(ForkServer(["rondel.nowhere"])) as spawner,
         pytest.raises(RondelError, match="exited with 1"),
     ):
         spawner.spawn("os:getpid")
@@ -306,7 +306,7 @@ def test_an_interrupted_spawn_does_not_answer_the_next(fresh, monkeypatch):
 
 
 def test_jax_is_preloaded_but_not_started(capfd):
-    with closing(Spawner([__name__, "jax"])) as spawner:
+    with closing(ForkServer([__name__, "jax"])) as spawner:
         for _ in range(2):
             child, channel = _start(spawner, "sum_on_jax")
             with closing(channel):
@@ -320,8 +320,8 @@ def test_jax_is_preloaded_but_not_started(capfd):
 DRIVER = """
 import os, signal, sys, time
 open("ran", "a").write("x")  # no guard: whoever imports this is seen
-from rondel.execution.backends.channel import pair
-from rondel.execution.backends.spawner import Spawner
+from rondel.execution.backends.wire.socket_channel import pair
+from rondel.execution.backends.processes.fork_server import Spawner
 
 spawner = Spawner()
 pids = [spawner._server.pid]
@@ -334,7 +334,7 @@ for _ in range(3):
 
 WORKER = """
 import ctypes, os, time
-from rondel.execution.backends.channel import Channel
+from rondel.execution.backends.wire.socket_channel import Channel
 
 def tell(fds, payload):
     Channel.from_fd(fds[0]).send(os.getpid())

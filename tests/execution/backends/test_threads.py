@@ -9,9 +9,9 @@ import pytest
 from execution.backends import same, tiny
 from execution.test_equality import task
 from rondel.execution.backends.threads import Threads
-from rondel.execution.loop import Limits, rounds
-from rondel.execution.ring import Ring
-from rondel.plan import parse
+from rondel.execution.loop.ring import Ring
+from rondel.execution.loop.sync_loop import Limits, run_rounds
+from rondel.plan.parser import parse
 
 
 @pytest.mark.parametrize(("name", "plan", "lag"), same.CASES)
@@ -46,6 +46,6 @@ def test_a_failure_that_nobody_waits_for_ends_the_run(stage: str) -> None:
     ring = Ring(broken._replace(algorithm=algorithm), parse("actor | learner"), Threads())
     try:
         with pytest.raises(ValueError, match=f"no {stage} today"):
-            list(rounds(ring, Limits(500)))
+            list(run_rounds(ring, Limits(500)))
     finally:
         ring.close()

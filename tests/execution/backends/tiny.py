@@ -89,20 +89,20 @@ def make(config: None, spec: EnvSpec) -> Any:
 
 def task(what: Callable[[int], Any] = nothing, **changes: Any) -> Any:
     """A task, with an algorithm of which some functions are others."""
-    from rondel.execution.task import Task
+    from rondel.execution.stages.task import Task
 
     return Task(make(None, SPEC)._replace(**changes), world(what), 0, LANES, 2)
 
 
 def run(backend: Any, plan: str, task: Any, steps: int = 400) -> float:
     """A few rounds on a backend -> the learner's state."""
-    from rondel.execution.loop import Limits, rounds
-    from rondel.execution.ring import Ring
-    from rondel.plan import parse
+    from rondel.execution.loop.ring import Ring
+    from rondel.execution.loop.sync_loop import Limits, run_rounds
+    from rondel.plan.parser import parse
 
     ring = Ring(task, parse(plan), backend)
     try:
-        for _ in rounds(ring, Limits(steps)):
+        for _ in run_rounds(ring, Limits(steps)):
             pass
         return float(ring.learner())
     finally:

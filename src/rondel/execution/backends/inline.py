@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from rondel.execution import mesh, spread
-from rondel.execution.backend import Copy, Restarts, drives, envs_of, name_of, recipe
-from rondel.execution.hosted import Direct
-from rondel.execution.meter import PYTHON, Meter, Seen, ready, stage_of
-from rondel.execution.patience import Watch
-from rondel.execution.task import Task
-from rondel.plan import Plan
+from rondel.execution.backends.protocol import Copy, Restarts, worker_factory
+from rondel.execution.hostenv.host_envs import DirectEnvClient
+from rondel.execution.stages.task import Task
+from rondel.execution.telemetry.timeouts import HangWarning
+from rondel.execution.telemetry.timing import PYTHON, Meter, PiggybackedTimings, ready, stage_of
+from rondel.execution.workers import data_parallel, gradient_parallel
+from rondel.plan.plan import Plan
+from rondel.plan.topology import copy_name, env_copies_of, has_separate_envs
 from rondel.types import Env
 
 
-class InlineCopy:
+class InlineProxy:
     """A copy right here; a call is made at once, and its promise is the value."""
 
     def __init__(self, name: str, fragment: Any, meter: Meter) -> None:
@@ -25,8 +26,8 @@ class InlineCopy:
         self._learning = False  # was it asked to, and nothing since?
 
     @property
-    def seen(self) -> Seen:
-        return Seen(self.meter.glance(), {})
+    def seen(self) -> PiggybackedTimings:
+        return PiggybackedTimings(self.meter.glance(), {})
 
     def call(self, request: str, *args: Any) -> Any:
         asks, self.meter.copy = self.meter.copy, self.name
@@ -76,34 +77,34 @@ class Inline:
 
     def __init__(self, meshed: bool = True, deadline: float = 600.0) -> None:
         self._meshed, self._deadline = meshed, deadline
-        self._watch: Watch | None = None
-        self._copies: list[InlineCopy] = []
+        self._watch: HangWarning | None = None
+        self._copies: list[InlineProxy] = []
         self.meter = Meter()  # of this thread: the driver's and all copies'
 
     def launch(self, task: Any, plan: Plan) -> list[list[Copy]]:
-        if self._meshed and mesh.fits(task, plan):
-            return self._in_one_place(mesh.MeshFragment(task, plan), plan)
+        if self._meshed and data_parallel.fits(task, plan):
+            return self._in_one_place(data_parallel.DataParallelWorker(task, plan), plan)
         if isinstance(task, Task) and not isinstance(task.env, Env):
-            self._watch = Watch(task.env.spec.id, self.meter, self._deadline)
-        if self._meshed and spread.fits(plan):
-            return self._in_one_place(spread.SpreadFragment(task, plan), plan)
+            self._watch = HangWarning(task.env.spec.id, self.meter, self._deadline)
+        if self._meshed and gradient_parallel.fits(plan):
+            return self._in_one_place(gradient_parallel.GradientParallelWorker(task, plan), plan)
         pieces: list[list[Any]] = []
         for piece, (_, copies, _) in enumerate(plan.pieces):
             pieces.append([])
             for copy in range(copies):
-                make, args = recipe(task, plan, piece, copy)
-                made = InlineCopy(name_of(plan, piece, copy), make(*args), self.meter)
+                make, args = worker_factory(task, plan, piece, copy)
+                made = InlineProxy(copy_name(plan, piece, copy), make(*args), self.meter)
                 pieces[-1].append(made)
                 self._copies.append(made)
-        if drives(plan):
-            links = [Direct(env) for env in pieces[0]]
+        if has_separate_envs(plan):
+            links = [DirectEnvClient(env) for env in pieces[0]]
             for i, policy in enumerate(pieces[1]):
-                policy.fragment.connect({e: links[e] for e in envs_of(plan, i)})
+                policy.fragment.connect({e: links[e] for e in env_copies_of(plan, i)})
         return pieces
 
     def _in_one_place(self, fragment: Any, plan: Plan) -> list[list[Copy]]:
         """All pieces of a plan, where one fragment does what their copies would."""
-        self._copies = [InlineCopy("all", fragment, self.meter)]
+        self._copies = [InlineProxy("all", fragment, self.meter)]
         everything: list[Copy] = list(self._copies)
         return [everything] * len(plan.pieces)
 

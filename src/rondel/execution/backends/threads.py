@@ -13,27 +13,25 @@ from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
 from contextlib import suppress
 from typing import Any
 
-from rondel.execution.backend import (
+from rondel.execution.backends.protocol import (
     Copy,
-    Late,
     Lost,
     Restarts,
-    drives,
-    envs_of,
-    late,
-    name_of,
-    recipe,
+    Unresponsive,
+    env_timeout,
+    worker_factory,
 )
-from rondel.execution.fragment import RESULTS
-from rondel.execution.meter import Seen, ready, waited
-from rondel.execution.patience import Patience, patience
-from rondel.plan import Plan
+from rondel.execution.telemetry.timeouts import Timeouts, timeouts_for
+from rondel.execution.telemetry.timing import PiggybackedTimings, ready, waited
+from rondel.execution.workers.stage_worker import RESULTS
+from rondel.plan.plan import Plan
+from rondel.plan.topology import copy_name, env_copies_of, has_separate_envs
 from rondel.types import Step
 
 _GRACE = 30.0  # seconds that threads have to end
 
 
-class ThreadCopy:
+class ThreadProxy:
     """A copy in a thread of its own, which answers one call after the other."""
 
     def __init__(self, name: str, told: list[BaseException]) -> None:
@@ -49,7 +47,7 @@ class ThreadCopy:
         self._thread.start()
 
     @property
-    def seen(self) -> Seen | None:
+    def seen(self) -> PiggybackedTimings | None:
         return None if self.fragment is None else self.fragment.seen()
 
     def call(self, request: Any, *args: Any) -> Any:
@@ -117,10 +115,10 @@ class ThreadCopy:
             self.open.discard(promise)
 
 
-class CallLink:
+class ThreadEnvClient:
     """A link over the calls of a copy."""
 
-    def __init__(self, env: ThreadCopy, patience: Patience) -> None:
+    def __init__(self, env: ThreadProxy, patience: Timeouts) -> None:
         self._env, self._patience = env, patience
         self._asked: dict[int, tuple[str, Future[Step]]] = {}
 
@@ -138,7 +136,7 @@ class CallLink:
         seconds = self._patience.of(request, self._env.known)
         wait([asked], seconds)
         if not asked.done():
-            raise late(self._env.name, request, seconds)
+            raise env_timeout(self._env.name, request, seconds)
         return asked.result()
 
 
@@ -146,26 +144,28 @@ class Threads:
     """The backend of threads. `deadline`: seconds without any answer that are too many."""
 
     def __init__(self, deadline: float = 600.0) -> None:
-        self._patience = patience(deadline)
-        self._copies: list[ThreadCopy] = []
+        self._patience = timeouts_for(deadline)
+        self._copies: list[ThreadProxy] = []
 
     def launch(self, task: Any, plan: Plan) -> list[list[Copy]]:
         with_envs = self._patience
-        if drives(plan):  # time for a policy to tell which of its environments is late
+        if has_separate_envs(plan):  # time for a policy to tell which of its environments is late
             self._patience = with_envs.twice()
         pieces: list[list[Any]] = []
         made = []
         told: list[BaseException] = []
         for piece, (_, copies, _) in enumerate(plan.pieces):
-            pieces.append([ThreadCopy(name_of(plan, piece, i), told) for i in range(copies)])
+            pieces.append([ThreadProxy(copy_name(plan, piece, i), told) for i in range(copies)])
             self._copies += pieces[-1]
             for i, copy in enumerate(pieces[-1]):
-                make, args = recipe(task, plan, piece, i)
+                make, args = worker_factory(task, plan, piece, i)
                 made.append(copy.call(make, *args))
         self.get(made)
-        if drives(plan):
+        if has_separate_envs(plan):
             for i, policy in enumerate(pieces[1]):
-                links = {e: CallLink(pieces[0][e], with_envs) for e in envs_of(plan, i)}
+                links = {
+                    e: ThreadEnvClient(pieces[0][e], with_envs) for e in env_copies_of(plan, i)
+                }
                 policy.fragment.connect(links)
         return pieces
 
@@ -195,7 +195,9 @@ class Threads:
             seconds = max((self._patience.of(c.at, c.known) for c in busy), default=0.0)
             if busy and time.monotonic() - since > seconds:
                 names = ", ".join(copy.name for copy in busy)
-                raise Late(f"Nothing was heard for {seconds:g} s. Asked and silent: {names}.")
+                raise Unresponsive(
+                    f"Nothing was heard for {seconds:g} s. Asked and silent: {names}."
+                )
 
     def settled(self, now: bool = False) -> None:
         """Nothing dies here but with the driver."""

@@ -12,36 +12,37 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from rondel.execution.backend import Late, Lost, Restarts, units
-from rondel.execution.backends.actor import Turn
-from rondel.execution.backends.failure import Elsewhere, unpack
-from rondel.execution.backends.journal import (
-    TAKE_OVER,
-    Asked,
-    Redo,
-    is_start,
-    pause_or_raise,
-    stop_if_hopeless,
-)
-from rondel.execution.backends.keeper import Keeper
-from rondel.execution.backends.ledger import Call, Promise, lost_with
-from rondel.execution.backends.outages import Outages
-from rondel.execution.backends.ray.copy import RayCopy
-from rondel.execution.backends.ray.faults import (
-    Died,
-    Missed,
+from rondel.execution.backends.protocol import Lost, Restarts, Unresponsive
+from rondel.execution.backends.ray.errors import (
+    ActorDied,
+    ObjectLost,
     fault_in,
     fault_of,
     first_missing,
     how_of,
     outcome_of,
 )
-from rondel.execution.backends.ray.head import Head
-from rondel.execution.backends.ray.losses import find_lost, makers_of
-from rondel.execution.backends.ray.node import Node
-from rondel.execution.patience import START, patience
-from rondel.execution.supervise import AGAIN
-from rondel.plan import Plan
+from rondel.execution.backends.ray.head_liveness import HeadLiveness
+from rondel.execution.backends.ray.lost_objects import find_lost, makers_of
+from rondel.execution.backends.ray.node_liveness import NodeLiveness
+from rondel.execution.backends.ray.pending_calls import PendingCall, Promise, lost_with
+from rondel.execution.backends.ray.proxy import RayProxy
+from rondel.execution.backends.ray.worker import Turn
+from rondel.execution.backends.recovery.downtime import Downtime
+from rondel.execution.backends.recovery.policy import AGAIN
+from rondel.execution.backends.recovery.request_log import (
+    TAKE_OVER,
+    LoggedRequest,
+    Redo,
+    is_start,
+    pause_or_raise,
+    stop_if_hopeless,
+)
+from rondel.execution.backends.recovery.snapshots import Snapshots
+from rondel.execution.backends.wire.remote_errors import Elsewhere, unpack
+from rondel.execution.telemetry.timeouts import START, timeouts_for
+from rondel.plan.plan import Plan
+from rondel.plan.topology import failure_units
 
 _MOURNING = 2.0  # seconds to learn from Ray who died, where a copy has only missed another
 _PAUSE = 0.5  # seconds before what Ray lost is asked again, if nobody died as far as it knows
@@ -53,22 +54,22 @@ class Recovery:
 
     def __init__(self, deadline: float, restarts: int) -> None:
         self._deadline, self._restarts = deadline, restarts
-        self._patience = patience(deadline)
+        self._patience = timeouts_for(deadline)
         self._plan: Plan
         self._redo: Redo
-        self._copies: list[RayCopy] = []
-        self._keeper = Keeper()
-        self._outages = Outages()
-        self._needed: tuple[Head | Node, ...] = ()  # that a driver can't be without
+        self._copies: list[RayProxy] = []
+        self._keeper = Snapshots()
+        self._outages = Downtime()
+        self._needed: tuple[HeadLiveness | NodeLiveness, ...] = ()  # that a driver can't be without
         self._homeless: set[str] = set()  # names of copies whose node took along what they made
         self._missed: float | None = None  # since when something is lost, and nobody has died
         self._restarted = 0  # times that copies were started again
 
-    def _start(self, copies: list[RayCopy]) -> None:
+    def _start(self, copies: list[RayProxy]) -> None:
         """An actor for each copy."""
         raise NotImplementedError
 
-    def _turn_away(self, copy: RayCopy, how: str) -> None:
+    def _turn_away(self, copy: RayProxy, how: str) -> None:
         """A copy that was on its way to a run that goes on without it has died or failed."""
         raise NotImplementedError
 
@@ -76,7 +77,7 @@ class Recovery:
         """How often copies were started again, and how long that took."""
         return self._outages.total()
 
-    def is_gone(self, copy: RayCopy) -> bool:
+    def is_gone(self, copy: RayProxy) -> bool:
         """Did what a copy had made go with its node?"""
         return copy.name in self._homeless
 
@@ -107,7 +108,7 @@ class Recovery:
             seconds = self._patience.of(request, copy.known)
             if now - copy.busy_since > seconds:
                 if self._restarts == 0:
-                    raise Late(self._who_is_late(seconds))
+                    raise Unresponsive(self._who_is_late(seconds))
                 how = f"answered nothing to `{request}` for {seconds:g} s"
                 if copy.arrival is not None:
                     self._turn_away(copy, f"it {how}.")
@@ -116,7 +117,7 @@ class Recovery:
                 return
 
     def _recover(
-        self, errors: Mapping[Call | None, RayError], wanted: Sequence[Promise] = ()
+        self, errors: Mapping[PendingCall | None, RayError], wanted: Sequence[Promise] = ()
     ) -> None:
         """Start those again who died; what was lost with them is asked again. Or raise.
 
@@ -124,19 +125,19 @@ class Recovery:
         """
         self._require()
         ids = {copy.id: copy for copy in self._copies}
-        dead: dict[RayCopy, str] = {}
+        dead: dict[RayProxy, str] = {}
         told: list[BaseException] = []
         for call, error in errors.items():
             fault = fault_in(error, self._names())
             if call is not None and call.copy.arrival is not None:
                 self._turn_away(call.copy, str(fault))
                 continue
-            if isinstance(fault, Missed):
+            if isinstance(fault, ObjectLost):
                 told.append(fault)
                 continue
             problem = self._behind(fault)
             told.append(problem)
-            if not isinstance(problem, Lost | Late):
+            if not isinstance(problem, Lost | Unresponsive):
                 raise problem
             if (who := getattr(problem, "actor", "")) in ids:
                 dead[ids[who]] = how_of(problem)
@@ -145,7 +146,7 @@ class Recovery:
         if not told:
             return
         if self._restarts == 0:
-            raise next((t for t in told if not isinstance(t, Missed)), self._behind(told[0]))
+            raise next((t for t in told if not isinstance(t, ObjectLost)), self._behind(told[0]))
         failed = [
             self._first_unanswered(call, error)
             for call, error in errors.items()
@@ -154,7 +155,7 @@ class Recovery:
         if not dead:  # some have only missed others; who is it?
             dead = {copy: how_of(death) for copy, death in self._find_dead()}
         if dead:
-            self._revive(dead, failed, killed=not any(isinstance(t, Late) for t in told))
+            self._revive(dead, failed, killed=not any(isinstance(t, Unresponsive) for t in told))
         elif lost := find_lost(failed, wanted, _MOURNING):
             makers = makers_of(lost)
             self._revive(dict.fromkeys(makers, "lost something that it had made"), failed, makers)
@@ -166,7 +167,7 @@ class Recovery:
             time.sleep(_PAUSE)
             self._ask_again(lost_with([], self._copies, failed))
 
-    def _first_unanswered(self, call: Call, error: RayError) -> Call:
+    def _first_unanswered(self, call: PendingCall, error: RayError) -> PendingCall:
         """Of the calls that a copy was asked until this one, which failed, the first that did.
 
         News of those before it may come later than that it was not its turn.
@@ -182,7 +183,7 @@ class Recovery:
                 return earlier
         return call
 
-    def _settle_answered(self, copy: RayCopy) -> None:
+    def _settle_answered(self, copy: RayProxy) -> None:
         """Take note of what a copy has answered by now."""
         over = _over([call.done for call in copy.open])
         for call in list(copy.open):
@@ -193,7 +194,7 @@ class Recovery:
             copy.settle(call)
             self._keeper.count(copy.took(outcome))
 
-    def _find_dead(self) -> list[tuple[RayCopy, Lost]]:
+    def _find_dead(self) -> list[tuple[RayProxy, Lost]]:
         """Who has died, as far as Ray knows by now."""
         names = self._names()
         probes = {copy.actor.__ray_ready__.remote(): copy for copy in self._copies}
@@ -208,9 +209,9 @@ class Recovery:
 
     def _revive(
         self,
-        dead: dict[RayCopy, str],
-        failed: list[Call],
-        makers: Sequence[RayCopy] = (),
+        dead: dict[RayProxy, str],
+        failed: list[PendingCall],
+        makers: Sequence[RayProxy] = (),
         killed: bool = True,
     ) -> None:
         """Start copies again, and those that they have lines to, if that is decided.
@@ -221,7 +222,7 @@ class Recovery:
             self._turn_away(copy, f"it {dead.pop(copy)}.")
         if not dead:
             return
-        together: list[RayCopy] = []
+        together: list[RayProxy] = []
         since = min(copy.busy_since if copy.open else time.monotonic() for copy in dead)
         died = {}  # who, and which of the copy's deaths it was: to start it again may fail too
         for copy, how in dead.items():
@@ -235,11 +236,11 @@ class Recovery:
         for copy, (name, at) in died.items():
             self._judge(copy, name, at)
 
-    def _unit_of(self, copy: RayCopy) -> list[RayCopy]:
-        mine = next(unit for unit in units(self._plan) if copy.place in unit)
+    def _unit_of(self, copy: RayProxy) -> list[RayProxy]:
+        mine = next(unit for unit in failure_units(self._plan) if copy.place in unit)
         return [c for c in self._copies if c.place in mine]
 
-    def _judge(self, copy: RayCopy, name: str, at: int) -> None:
+    def _judge(self, copy: RayProxy, name: str, at: int) -> None:
         """What the dead were doing is only known once others are in their places."""
         unit, deaths = self._unit_of(copy), copy.journal.deaths
         left = [member.before for member in (copy, *unit)]
@@ -248,7 +249,7 @@ class Recovery:
         for remains in (*ended, *hung)[:1]:
             stop_if_hopeless(name, deaths, at, *remains, self._restarts)
 
-    def _restart(self, together: list[RayCopy], failed: list[Call]) -> None:
+    def _restart(self, together: list[RayProxy], failed: list[PendingCall]) -> None:
         """End copies and make them again, with all that they were and were asked."""
         self._require()
         self._keeper.abandon()
@@ -266,7 +267,7 @@ class Recovery:
         self._ask_again(lost)
         self._homeless.clear()
 
-    def _start_until_all_are_there(self, together: list[RayCopy]) -> None:
+    def _start_until_all_are_there(self, together: list[RayProxy]) -> None:
         """An actor for each copy; all are started again if one dies meanwhile, or it is raised."""
         while True:
             alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
@@ -277,40 +278,40 @@ class Recovery:
             try:
                 self._start(together)
                 return
-            except (Lost, Late) as death:
+            except (Lost, Unresponsive) as death:
                 self._require()
                 ids = {copy.id: copy for copy in together if copy.actor is not None}
                 copy, how = ids.get(getattr(death, "actor", ""), together[0]), how_of(death)
-                if isinstance(death, Late):
+                if isinstance(death, Unresponsive):
                     copy = next((copy for copy in together if copy.open), copy)
                     how = f"was not there within {self._patience.first:g} s"
                 unit = self._unit_of(copy)
                 began = any(member.journal.began for member in unit)
                 # one that was never there would be late again
-                if self._restarts == 0 or (isinstance(death, Late) and not began):
+                if self._restarts == 0 or (isinstance(death, Unresponsive) and not began):
                     raise
                 self._decide(copy, unit, how, killed=True)
                 for copy in ids.values():
                     ray.kill(copy.actor)
 
-    def _decide(self, copy: RayCopy, unit: list[RayCopy], how: str, killed: bool) -> None:
+    def _decide(self, copy: RayProxy, unit: list[RayProxy], how: str, killed: bool) -> None:
         """Wait as long as a restart must, or raise; what an actor was doing is not known yet."""
         journals = {member.name: member.journal for member in unit}
         pause = pause_or_raise(str(copy), copy.journal, journals, how, killed, "", self._restarts)
         _log.warning("%s %s. It is started again.", copy, how)
         time.sleep(pause)
 
-    def _replay(self, copy: RayCopy) -> None:
+    def _replay(self, copy: RayProxy) -> None:
         """Make a new copy what the old one was."""
         journal, again = copy.journal, AGAIN + self._restarted
         answered = journal.replay(again, self._redo, copy.place[0], self.is_gone(copy))
         journal.answered, journal.progress = [], False
         if journal.base is not None:
-            copy.send(Asked(TAKE_OVER, (journal.base, again), None))
+            copy.send(LoggedRequest(TAKE_OVER, (journal.base, again), None))
         for asked in answered:
             copy.send(asked)
 
-    def _let_end(self, killed: list[RayCopy]) -> None:
+    def _let_end(self, killed: list[RayProxy]) -> None:
         """Wait until all that these were asked is over, one way or the other."""
         end = time.monotonic() + _MOURNING
         while time.monotonic() < end:
@@ -319,7 +320,7 @@ class Recovery:
                 return
             time.sleep(0.02)
 
-    def _ask_again(self, lost: list[Call]) -> None:
+    def _ask_again(self, lost: list[PendingCall]) -> None:
         """Send once more what will not be answered, in the order in which it was sent."""
         for call in lost:
             copy = call.copy
@@ -332,7 +333,7 @@ class Recovery:
     def _behind(self, fault: BaseException) -> BaseException:
         """What to blame: where a copy only missed another one, what became of that."""
         error = unpack(fault.packed) if isinstance(fault, Elsewhere) else fault
-        if isinstance(fault, Died) or not isinstance(error, Lost | Missed):
+        if isinstance(fault, ActorDied) or not isinstance(error, Lost | ObjectLost):
             return error
         dead = self._find_dead()
         return dead[0][1] if dead else error

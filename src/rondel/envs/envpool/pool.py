@@ -1,0 +1,224 @@
+"""EnvPool: many environments in threads of C++, sixteen hundred ids.
+
+Weng et al., EnvPool: A Highly Parallel Reinforcement Learning Environment Execution Engine, arXiv
+2206.10558. Atari ids come with the usual preprocessing (84 x 84 grey pixels, 4 frames skipped, 4
+stacked) and rewards clipped to -1, 0, 1; the returns that are reported are those of whole games,
+unclipped, also with `episodic_life`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import warnings
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces as gym_spaces
+
+from rondel.envs.arguments import split
+from rondel.envs.envpool.render_probe import DRAWN, can_be_drawn, show_opengl
+from rondel.envs.errors import EnvError
+from rondel.envs.gymnasium.lanes import record
+from rondel.envs.gymnasium.spaces import action_spec, observation_spec, translator, writer
+from rondel.envs.id_suggestions import suggest_ids
+from rondel.errors import RondelError
+from rondel.spaces import Box, zeros
+from rondel.types import EnvSpec, HostWorld, Step
+
+try:
+    import envpool
+except ImportError as absent:
+    raise RondelError(f'EnvPool is not here ({absent}): pip install "rondel[envpool]"') from absent
+
+_OURS = ("num_envs", "batch_size", "num_threads", "seed", "env_seed", "max_num_players")
+
+
+def from_id(name: str) -> HostWorld:
+    """The lanes of an id of EnvPool's, perhaps with arguments: "Pong-v5?episodic_life=true"."""
+    spec, arguments = look(f"envpool:{name}", *split(name))
+    parts = (spec, split(name)[0], arguments)
+    return HostWorld(spec, partial(PoolLanes, *parts), partial(_shown, *parts))
+
+
+def _shown(spec: EnvSpec, task: str, arguments: dict[str, Any]) -> PoolLanes:
+    """A lane that can be drawn, if EnvPool can do that here."""
+    drawn = DRAWN if can_be_drawn(task, arguments) else {}
+    return PoolLanes(spec, task, arguments | drawn, 1)
+
+
+def registered() -> list[str]:
+    """All ids that EnvPool has."""
+    return sorted(envpool.list_all_envs())
+
+
+def look(name: str, task: str, arguments: dict[str, Any]) -> tuple[EnvSpec, dict[str, Any]]:
+    """The spec of an id, and its arguments with what Rondel sets unless told otherwise."""
+    if task not in registered():
+        found = suggest_ids(task, {there.lower(): there for there in registered()})
+        hint = f" Near it: {', '.join(found)}." if found else ""
+        raise RondelError(f"There is no environment {name!r} in EnvPool.{hint}")
+    if taken := [key for key in arguments if key in _OURS]:
+        raise RondelError(
+            f"{', '.join(taken)} in {name!r} can't be set: the run says how many lanes there are "
+            "and what their seeds are."
+        )
+    known = _fields(name, task, arguments)
+    if wrong := [key for key in arguments if key not in known]:
+        free = sorted(set(known).difference(_OURS))
+        meant = difflib.get_close_matches(wrong[0], free, n=1)
+        hint = f"did you mean {meant[0]}?" if meant else f"there are {', '.join(free)}."
+        raise RondelError(f"{task} of EnvPool has no argument {wrong[0]!r}; {hint}")
+    if "reward_clip" in known:
+        arguments = {"reward_clip": True} | arguments
+    pool = make_pool(name, task, arguments, [0])
+    try:
+        players = pool.config.get("max_num_players", 1)
+        if players != 1:
+            raise RondelError(
+                f"{name} has {players} players, and a ring has one: single-player ids would work."
+            )
+        observation = observation_spec(without_bounds(pool.observation_space), name)
+        action = action_spec(without_bounds(pool.action_space), name)
+        # Atari; VizDoom shows the last stack of an episode twice, which is no shift
+        if "noop_max" in known and isinstance(observation, Box):
+            observation = replace(observation, frames=pool.config.get("stack_num", 1))
+        return EnvSpec(name, observation, action), arguments
+    finally:
+        pool.close()
+
+
+def without_bounds(space: Any) -> Any:
+    """The space of EnvPool's as it is meant.
+
+    Where a part has no bound, EnvPool says the least positive number, for the least of all. That is
+    seen before anything is rounded: in 32 bits the one of 64 is 0.
+    """
+    match space:
+        case gym_spaces.Dict():
+            return gym_spaces.Dict({key: without_bounds(part) for key, part in space.items()})
+        case gym_spaces.Box() if np.issubdtype(space.dtype, np.floating):
+            tiny = np.finfo(space.dtype).tiny
+            low = np.where(space.low == tiny, -np.inf, space.low)
+            return gym_spaces.Box(low, space.high, dtype=low.dtype.type)
+    return space
+
+
+def _fields(name: str, task: str, arguments: dict[str, Any]) -> tuple[str, ...]:
+    """The arguments that an id has."""
+    failure: Exception | None = None
+    for given in ({}, arguments):  # some can't do without: VizdoomCustom-v1 without its files
+        try:
+            return tuple(envpool.make_spec(task, **given).config._fields)
+        except Exception as error:
+            failure = error
+    # it is about what is installed, not about what an environment did: its traceback says nothing
+    raise RondelError(f"{name} can't be made: {failure}") from failure
+
+
+def make_pool(name: str, task: str, arguments: dict[str, Any], seeds: list[int]) -> Any:
+    """A pool with a lane for each seed."""
+    threads = min(len(seeds), len(os.sched_getaffinity(0)))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that bounds of 64 bits are rounded to 32
+            pool = envpool.make_gymnasium(
+                task, num_envs=len(seeds), seed=seeds, num_threads=threads, **arguments
+            )
+            _ = pool.observation_space, pool.action_space  # made when they are first asked for
+            if DRAWN.items() <= arguments.items():
+                show_opengl()
+            return pool
+    except Exception as error:
+        raise EnvError(f"{name} can't be made: {type(error).__name__}: {error}") from error
+
+
+class Count(NamedTuple):
+    """What is known of the episodes in b lanes, besides what the pool tells."""
+
+    over: Any  # [b] bool: the last step ended an episode, so the next one only resets
+    ended: Any  # [b] bool: and it was the end of a whole game, not just of a life
+    total: Any  # [b]: the game's rewards so far, unclipped
+    length: Any  # [b] int32: its steps so far
+
+
+def nothing_yet(b: int) -> Count:
+    """Before the first step."""
+    never = np.zeros(b, bool)
+    return Count(never, never, np.zeros(b, np.float32), np.zeros(b, np.int32))
+
+
+def account(
+    xp: Any, before: Count, reward: Any, terminated: Any, truncated: Any, info: Any
+) -> tuple[Count, Any, Any]:
+    """Keep count of a step, in NumPy or JAX (`xp`) -> (count, reward, length to report).
+
+    With `episodic_life` a lost life ends an episode for the learner, but not the game: then the
+    length that is reported is 0, and the game's return goes on.
+    """
+    over = terminated | truncated
+    ended = over & (info["terminated"].astype(bool) | truncated) if "terminated" in info else over
+    earned = info.get("reward", reward)
+    total = xp.where(before.ended, 0.0, before.total + xp.where(before.over, 0.0, earned))
+    length = xp.where(before.ended, 0, before.length + ~before.over)
+    count = Count(over, ended, total.astype(np.float32), length.astype(np.int32))
+    return count, xp.where(before.over, 0.0, reward), xp.where(over & ~ended, 0, count.length)
+
+
+class PoolLanes:
+    """b lanes of a pool of EnvPool's. Every array that it returns is a fresh one."""
+
+    def __init__(
+        self, spec: EnvSpec, task: str, arguments: dict[str, Any], b: int, first_lane: int = 0
+    ) -> None:
+        self._spec, self._task, self._arguments, self._b = spec, task, arguments, b
+        self._where = f"one of the lanes {first_lane} to {first_lane + b - 1}"
+        self._pool: Any = None
+
+    def reset(self, seeds: Any) -> Step:
+        """A new pool: EnvPool takes seeds when it is made."""
+        self.close()
+        self._pool = make_pool(self._spec.id, self._task, self._arguments, [int(s) for s in seeds])
+        self._write = writer(self._pool.observation_space)
+        self._translate = translator(without_bounds(self._pool.action_space))
+        self._count = none = nothing_yet(self._b)
+        obs, _ = self._call(self._pool.reset)
+        return self._record(obs, none.total, none.over, none.over, ~none.over, none.length)
+
+    def step(self, action: Any) -> Step:
+        """One step in every lane; a lane whose episode is over ignores its action and resets."""
+        obs, reward, terminated, truncated, info = self._call(
+            self._pool.step, self._translate(action)
+        )
+        first = self._count.over
+        self._count, reward, length = account(np, self._count, reward, terminated, truncated, info)
+        return self._record(obs, reward, terminated, truncated, first, length)
+
+    def picture(self) -> Any:
+        """How the first lane looks now; None where EnvPool has no picture of it."""
+        try:
+            return np.array(self._pool.render())[0]
+        except Exception:  # not all of its families can be drawn
+            return None
+
+    def close(self) -> None:
+        """Free the pool."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
+
+    def _call(self, method: Any, *args: Any) -> Any:
+        try:
+            return method(*args)
+        except Exception as error:
+            raise EnvError(
+                f"{self._spec.id} raised {type(error).__name__}: {error} (in {self._where})"
+            ) from error
+
+    def _record(self, obs: Any, *fields: Any) -> Step:
+        reward, terminated, truncated, first, length = fields
+        stacked = zeros(self._spec.observation, self._b)
+        self._write(stacked, slice(None), obs)
+        return record(stacked, reward, terminated, truncated, first, self._count.total, length)

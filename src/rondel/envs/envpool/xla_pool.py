@@ -1,0 +1,105 @@
+"""EnvPool's XLA interface: its lanes are stepped from inside a program, as if they were traceable.
+
+The lanes are outside of JAX all the same. What a program carries is a handle, which keeps the calls
+in order; the program itself is compiled for one pool, so a new pool means a new program. Lanes of a
+pool step together, once each, so nothing here may be batched by `vmap` or stepped in blocks.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rondel.envs.arguments import split
+from rondel.envs.envpool.pool import Count, account, look, make_pool, nothing_yet
+from rondel.errors import RondelError
+from rondel.spaces import Discrete, Space
+from rondel.types import Array, Env, EnvSpec, Step, Tree
+
+_pools: dict[int, Any] = {}  # those that are open in this process, by number
+_numbers = itertools.count()
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["handle"], meta_fields=["number"])
+@dataclass(frozen=True)
+class Pool:
+    """A pool of this process; its number is a part of any program that has to do with it."""
+
+    handle: Array
+    number: int
+
+
+class State(NamedTuple):
+    """Where the lanes of a pool stand, as far as that is known here."""
+
+    pool: Pool
+    games: Count
+
+
+def from_id(name: str) -> Env:
+    """The lanes of an id of EnvPool's, perhaps with arguments: "Pong-v5?episodic_life=true"."""
+    task, arguments = split(name)
+    spec, arguments = look(f"envpool-xla:{name}", task, arguments)
+    _check(spec, task, arguments)
+    return Env(spec, partial(_init, spec, task, arguments), partial(_step, spec), _close)
+
+
+def _init(spec: EnvSpec, task: str, arguments: dict[str, Any], keys: Array) -> tuple[State, Step]:
+    if isinstance(keys, jax.core.Tracer):
+        raise RondelError(f"The lanes of {spec.id} can't be started inside of a program.")
+    seeds = np.asarray(jax.random.key_data(keys))[:, -1] & 0x7FFFFFFF
+    number, pool = next(_numbers), make_pool(spec.id, task, arguments, seeds.tolist())
+    handle, none = pool.xla()[0], nothing_yet(len(seeds))
+    obs, _ = pool.reset()
+    _pools[number] = pool
+    seen = _seen(spec.observation, obs)
+    step = Step(seen, none.total, none.over, none.over, ~none.over, none.total, none.length)
+    return jax.tree.map(jnp.array, (State(Pool(handle, number), none), step))
+
+
+def _step(spec: EnvSpec, state: State, action: Array) -> tuple[State, Step]:
+    _, _, _, advance = _pools[state.pool.number].xla()
+    action = jax.vmap(spec.action.to_env)(action)
+    handle, (obs, reward, terminated, truncated, info) = advance(state.pool.handle, action)
+    count, reward, length = account(jnp, state.games, reward, terminated, truncated, info)
+    first = state.games.over
+    seen = _seen(spec.observation, obs)
+    step = Step(seen, reward, terminated, truncated, first, count.total, length)
+    return State(replace(state.pool, handle=handle), count), step
+
+
+def _seen(space: Space, obs: Tree) -> Tree:
+    """Observations as the host's lanes have them: choices from 0, flags of int8."""
+    if isinstance(space, dict):
+        return {name: _seen(part, obs[name]) for name, part in space.items()}
+    if isinstance(space, Discrete) and space.start:
+        obs = obs - space.start
+    return obs.astype(space.dtype)
+
+
+def _close(state: State) -> None:
+    jax.block_until_ready(state)  # type: ignore[no-untyped-call]  # no program may be in it still
+    pool = _pools.pop(state.pool.number, None)
+    if pool is not None:
+        pool.close()
+
+
+def _check(spec: EnvSpec, task: str, arguments: dict[str, Any]) -> None:
+    """Refuse what doesn't fit into JAX's 32 bits: EnvPool hands its numbers over as they are."""
+    pool = make_pool(spec.id, task, arguments, [0])
+    try:
+        arrays = {**pool.spec.state_array_spec, **pool.spec.action_array_spec}
+        wide = [key for key, array in arrays.items() if np.dtype(array.dtype).itemsize > 4]
+    finally:
+        pool.close()
+    if wide:
+        raise RondelError(
+            f"{spec.id} has numbers of 64 bits ({', '.join(wide)}), which JAX has not: "
+            f"envpool:{task} would work."
+        )

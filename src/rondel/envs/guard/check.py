@@ -1,0 +1,196 @@
+"""Looks at an environment before anything is trained on it: one sentence says what is wrong."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from rondel.envs.errors import EnvError
+from rondel.envs.guard.crash_report import note_attempt
+from rondel.envs.guard.sampling import leaves, mask_of, random_action, violations
+from rondel.errors import RondelError
+from rondel.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+from rondel.types import Env, EnvSpec, HostWorld, Step, Tree
+
+STEPS = 16
+_FIELDS = {
+    "reward": "float32",
+    "terminated": "bool",
+    "truncated": "bool",
+    "first": "bool",
+    "episode_return": "float32",
+    "episode_length": "int32",
+}
+
+
+def check(env: Env | HostWorld) -> None:
+    """Try an environment for a few random steps; a RondelError says what is wrong, if anything.
+
+    >>> check(make("CartPole-v1"))
+    """
+    if isinstance(env, Env):
+        _check_traceable(env)
+    else:
+        _check_host(env)
+
+
+def _check_host(world: HostWorld) -> None:
+    spec, random = world.spec, np.random.default_rng(0)
+    host = world.make(1, 0)
+    try:
+        # a raw Gymnasium environment shows what its adapter would only stumble over
+        for raw in getattr(host, "envs", []):
+            from rondel.envs.gymnasium.raw_check import check_raw_env
+
+            check_raw_env(raw, spec.id)
+        note_attempt(spec.id, "reset()")
+        step = host.reset(np.arange(1))
+        _check_step(spec, step, 1, f"reset() of {spec.id}")
+        for _ in range(STEPS):
+            stacks = _stacks(spec, step)
+            action = random_action(spec.action, 1, random, mask_of(step.obs))
+            note_attempt(spec.id, f"step({action[0]!r})")
+            step = host.step(action)
+            _check_step(spec, step, 1, f"step() of {spec.id}", stacks)
+    finally:
+        host.close()
+
+
+def _check_traceable(env: Env) -> None:
+    import jax
+
+    b, spec, random = 2, env.spec, np.random.default_rng(0)
+    keys = jax.random.split(jax.random.key(0, impl="threefry2x32"), b)
+    if env.pure:
+        _check_tracing(env, keys, random)
+    init, advance = jax.jit(env.init) if env.pure else env.init, jax.jit(env.step)
+    note_attempt(spec.id, "init()")
+    state, step = init(keys)
+    try:
+        _check_step(spec, step, b, f"init() of {spec.id}")
+        for _ in range(STEPS):
+            stacks = _stacks(spec, step)
+            action = random_action(spec.action, b, random, mask_of(step.obs))
+            note_attempt(spec.id, f"step({action!r})")
+            state, step = advance(state, action)
+            _check_step(spec, step, b, f"step() of {spec.id}", stacks)
+    finally:
+        if env.close is not None:
+            env.close(state)
+
+
+def _check_tracing(env: Env, keys: Any, random: np.random.Generator) -> None:
+    """Shapes and types, without running anything."""
+    import jax
+
+    b, spec = len(keys), env.spec
+
+    def traced(function: Any, call: str, *args: Any) -> Any:
+        try:
+            result = jax.eval_shape(function, *args)
+        except Exception as error:
+            raise EnvError(f"{call} raised {type(error).__name__}: {error}") from error
+        if not (isinstance(result, tuple) and len(result) == 2):
+            raise RondelError(f"{call} returned {result}; it must return (state, Step).")
+        _check_shapes(spec, result[1], b, call)
+        return result[0]
+
+    state = traced(env.init, f"init() of {spec.id}", keys)
+    after = traced(env.step, f"step() of {spec.id}", state, random_action(spec.action, b, random))
+    before, after = _described(state), _described(after)
+    if before != after:
+        raise RondelError(
+            f"step() of {spec.id} changes the structure, a shape or a dtype of its state: it took "
+            f"{dict(before - after)} and returned {dict(after - before)}."
+        )
+
+
+def _described(tree: Tree) -> set[tuple[str, str]]:
+    """(path, dtype and shape) of every array in a tree."""
+    from jax.tree_util import keystr, tree_leaves_with_path
+
+    return {(keystr(path), f"{x.dtype}{list(x.shape)}") for path, x in tree_leaves_with_path(tree)}
+
+
+def _check_shapes(spec: EnvSpec, step: Step, b: int, call: str) -> None:
+    """Every array of a step as the spec says, [b, ...]."""
+    if not isinstance(step, Step):
+        raise RondelError(f"{call} returned a {type(step).__name__}; it must return a Step.")
+    expected: list[tuple[str, tuple[int, ...], str, Any]] = [
+        (f"Step.{name}", (), dtype, getattr(step, name)) for name, dtype in _FIELDS.items()
+    ]
+    try:
+        for path, space, array in leaves(spec.observation, step.obs):
+            expected.append((f"Step.obs{path}", space.shape, space.dtype, array))
+    except (KeyError, IndexError, TypeError) as error:
+        raise RondelError(
+            f"{call} returned an observation without a part that its space has: {error}."
+        ) from error
+    for field, shape, dtype, array in expected:
+        found = getattr(array, "shape", None), str(getattr(array, "dtype", type(array).__name__))
+        if found != ((b, *shape), dtype):
+            raise RondelError(
+                f"{call} gave {field} as {found[1]} of shape {found[0]}; "
+                f"with {b} lanes it must be {dtype} of shape {(b, *shape)}."
+            )
+
+
+def _check_step(spec: EnvSpec, step: Step, b: int, call: str, before: Stacks | None = None) -> None:
+    """A step with numbers in it: besides shapes, that they are finite and in their space.
+
+    And that frames follow those of the step `before`, if there was one.
+    """
+    _check_shapes(spec, step, b, call)
+    if not np.isfinite(step.reward).all():
+        raise RondelError(f"{call} gave the rewards {np.asarray(step.reward)}; all must be finite.")
+    for path, space, leaf in leaves(spec.observation, step.obs):
+        array = np.asarray(leaf)
+        if not np.isfinite(array).all():
+            raise RondelError(f"{call} gave an observation{path} that is not finite: {array}.")
+        low, high = _bounds(space)
+        if stray := violations(array, low, high):
+            raise RondelError(f"{call} gave an observation{path} outside its space: {stray}.")
+    for path, stack in _stacks(spec, step).items():
+        _check_frames(stack, None if before is None else before[path], f"{call} gave", path)
+
+
+Stacks: TypeAlias = "dict[str, np.ndarray]"  # path -> [b, F, ...], where F > 1 frames are stacked
+
+
+def _stacks(spec: EnvSpec, step: Step) -> Stacks:
+    return {
+        # a copy: a host environment may write its next step into the same arrays
+        path: np.array(x).reshape(len(x), space.frames, space.shape[0] // space.frames, -1)
+        for path, space, x in leaves(spec.observation, step.obs)
+        if isinstance(space, Box) and space.frames > 1
+    }
+
+
+def _check_frames(stack: np.ndarray, before: np.ndarray | None, gave: str, path: str) -> None:
+    """Frames [b, F, ...] are those before shifted by one, or one repeated; at first, repeated."""
+    frames = stack.shape[1]
+    promise = f"its space says frames={frames}, so they must be one frame {frames} times"
+    if before is not None:
+        promise += ", or those of the observation before, shifted by one towards the first"
+    for lane, stacked in enumerate(stack):
+        if (stacked == stacked[-1:]).all():
+            continue
+        if before is None or (stacked[:-1] != before[lane, 1:]).any():
+            raise RondelError(
+                f"{gave} an observation{path} whose frames don't follow: {promise}. Without "
+                "`frames` in the space, memory stores observations whole."
+            )
+
+
+def _bounds(space: Any) -> tuple[Any, Any]:
+    match space:
+        case Box():
+            return space.low, space.high
+        case Discrete():
+            return 0, space.n - 1
+        case MultiDiscrete():
+            return 0, np.array(space.n) - 1
+        case MultiBinary():
+            return 0, 1
+    raise AssertionError(space)

@@ -1,0 +1,287 @@
+"""Where Gymnasium environments come from: a registered id, an instance, or a factory.
+
+Environments of dm_env and of old Gym, which have no ids here, come through `dm` and `old`.
+
+What an environment observes is found by making one and resetting it once: an info with
+"action_mask" makes the observation {"observation": ..., "action_mask": int8 flags}.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import importlib
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeAlias
+
+import gymnasium
+
+from rondel.envs.arguments import split
+from rondel.envs.errors import EnvError
+from rondel.envs.gymnasium import dm_env, old_gym, raw_check, vector
+from rondel.envs.gymnasium.lanes import Lanes
+from rondel.envs.gymnasium.spaces import action_spec, observation_spec, with_mask
+from rondel.envs.gymnasium.stacks import stack_frames, stacked_by
+from rondel.envs.registry import is_installed
+from rondel.errors import RondelError
+from rondel.spaces import MASK
+from rondel.types import EnvSpec, HostWorld
+
+Factory: TypeAlias = Callable[[], Any]
+_PICTURE = "rgb_array"  # the render mode of those who watch
+
+
+def from_id(name: str) -> HostWorld:
+    """A registered id, or "my_module:Mine-v0" where importing the module registers it.
+
+    Its arguments may follow: "HalfCheetah-v5?ctrl_cost_weight=0.2".
+
+    >>> lanes = from_id("CartPole-v1").make(8)
+    >>> step = lanes.reset(range(8))
+    """
+    env = _make(name)
+    spec, masked = _look(env, f"gymnasium:{name}")
+    vectorised = not masked and vector.usable(name, env, spec)
+    env.close()
+    mode = _PICTURE if _PICTURE in env.metadata.get("render_modes", ()) else None
+    shown = partial(_lanes, partial(_make, name, mode), spec, masked, 1)
+    if vectorised:
+        return HostWorld(spec, partial(vector.VectorLanes, name, spec), shown)
+    return HostWorld(spec, partial(_lanes, partial(_make, name), spec, masked), shown)
+
+
+def from_instance(env: Any) -> HostWorld:
+    """An environment that is there already: it is lent to one lane, and others are copies of it.
+
+    Whoever made it closes it.
+    """
+    env = _adapted(env)
+    spec, masked = _look(env, _name(env))
+    copies = _Copies(env)
+    shown = partial(_lanes, copies.shown, spec, masked, 1)
+    return HostWorld(spec, partial(_lanes, copies, spec, masked), shown)
+
+
+def from_factory(factory: Callable[..., Any], made: Any) -> HostWorld:
+    """A function that makes environments, with one that it has made."""
+    if not is_understood(made):
+        raise RondelError(
+            f"{factory!r} made a {type(made).__name__}; it must make a gymnasium.Env, "
+            "a dm_env.Environment, an Env or a HostWorld."
+        )
+    env = _adapted(made, factory)
+    spec, masked = _look(env, _name(env))
+    env.close()
+    shown = partial(_lanes, partial(_build_shown, factory), spec, masked, 1)
+    return HostWorld(spec, partial(_lanes, partial(_build, factory), spec, masked), shown)
+
+
+def call(factory: Callable[..., Any]) -> Any:
+    """What a factory makes: with a seed if it takes no less, else without arguments."""
+    seed = _seed_of(factory)
+    needed = seed is not None and seed.default is seed.empty
+    return factory(seed=0) if needed else factory()
+
+
+def is_understood(env: Any) -> bool:
+    """Is it an environment of Gymnasium, or one that there is an adapter for?"""
+    return isinstance(env, gymnasium.Env) or dm_env.is_dm(env) or old_gym.is_old(env)
+
+
+def _adapted(env: Any, factory: Callable[..., Any] | None = None) -> Any:
+    """The environment as a gymnasium.Env; `factory` is what made it."""
+    if isinstance(env, gymnasium.Env):
+        return env
+    if dm_env.is_dm(env):
+        takes_seed = factory is not None and _seed_of(factory) is not None
+        return dm_env.DmEnv(env, factory if takes_seed else None)
+    return old_gym.OldEnv(env)
+
+
+def _build(factory: Callable[..., Any]) -> Any:
+    return _adapted(call(factory), factory)
+
+
+def _build_shown(factory: Callable[..., Any]) -> Any:
+    """With pictures, if the factory takes a render_mode; else as it makes them."""
+    if _parameter(factory, "render_mode") is None:
+        return _build(factory)
+    return _build(partial(factory, render_mode=_PICTURE))
+
+
+def _seed_of(factory: Callable[..., Any]) -> inspect.Parameter | None:
+    return _parameter(factory, "seed")
+
+
+def _parameter(factory: Callable[..., Any], name: str) -> inspect.Parameter | None:
+    """The factory's parameter of that name, if it has one that can be given by name."""
+    try:
+        found = inspect.signature(factory).parameters.get(name)
+    except (TypeError, ValueError):  # what is written in C doesn't always say
+        return None
+    return None if found is None or found.kind is found.POSITIONAL_ONLY else found
+
+
+def is_registered(name: str) -> bool:
+    """Whether Gymnasium knows the id, once the module that may stand before it is imported."""
+    _import_module_of(name)
+    try:
+        gymnasium.spec(split(name)[0].rpartition(":")[2])
+    except gymnasium.error.DeprecatedEnv as error:
+        raise RondelError(str(error)) from error
+    except gymnasium.error.Error:
+        return False
+    return True
+
+
+def _import_module_of(name: str) -> None:
+    """What registers an id: the module that stands before it, or Atari's."""
+    module = "ale_py" if name.startswith("ALE/") else split(name)[0].rpartition(":")[0]
+    if module:
+        if not all(part.isidentifier() for part in module.split(".")):
+            raise RondelError(f"{module!r} before the colon in {name!r} is no name of a module.")
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            hint = ': pip install "rondel[atari]"' if module == "ale_py" else ""
+            raise RondelError(f"{name} needs the module {module} ({error}){hint}.") from error
+
+
+def registered() -> list[str]:
+    """All ids that are registered with Gymnasium by now."""
+    return sorted(gymnasium.registry)
+
+
+def _look(env: Any, name: str) -> tuple[EnvSpec, bool]:
+    """The environment's spec, and whether its info brings a mask to add to the observation."""
+    observation = stack_frames(observation_spec(env.observation_space, name), stacked_by(env))
+    action = action_spec(env.action_space, name)
+    _, info = raw_check.reset(env, name, seed=0)
+    masked = MASK in info and not (isinstance(observation, dict) and MASK in observation)
+    if masked:
+        observation = with_mask(observation, action, name)
+    return EnvSpec(name, observation, action), masked
+
+
+def _lanes(build: Factory, spec: EnvSpec, masked: bool, b: int, first_lane: int = 0) -> Lanes:
+    return Lanes([build() for _ in range(b)], spec, masked, first_lane)
+
+
+def _make(name: str, render_mode: str | None = None) -> Any:
+    try:
+        # Gymnasium's checker costs a call in every step; `check` has looked before
+        _import_module_of(name)  # also in other processes
+        bare, arguments = split(name)
+        if render_mode is not None:
+            arguments["render_mode"] = render_mode
+        return gymnasium.make(bare, disable_env_checker=True, **arguments)
+    except RondelError:
+        raise
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise RondelError(
+            f"gymnasium:{name} needs a package that is not here: {error}.{_extra(str(error))}"
+            f"{_in_envpool(bare)}"
+        ) from error
+    except Exception as error:
+        if isinstance(error, ImportError) and _is_gymnasiums(bare):
+            raise RondelError(
+                f"gymnasium:{name} can't be made: {error}{_in_envpool(bare)}"
+            ) from error
+        if _is_about_arguments(error):
+            raise RondelError(f"gymnasium:{name} can't be made: {error}.") from error
+        raise EnvError(
+            f"gymnasium:{name} can't be made: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _is_about_arguments(error: Exception) -> bool:
+    """Is it about how the environment was called, not about what it did then?"""
+    words = ("unexpected keyword argument", "multiple values for", "required positional argument")
+    return isinstance(error, TypeError) and any(word in str(error) for word in words)
+
+
+def _extra(error: str) -> str:
+    """The extra of Rondel that brings what an environment misses, as a sentence."""
+    for word, extra in (("mujoco", "mujoco"), ("box2d", "box2d"), ("ale", "atari")):
+        if word in error.lower():
+            return f' With Rondel: pip install "rondel[{extra}]".'
+    return ""
+
+
+def _is_gymnasiums(name: str) -> bool:
+    """Is the code behind an id Gymnasium's own, so that its traceback is of no use?"""
+    entry = gymnasium.spec(name).entry_point
+    module = entry if isinstance(entry, str) else getattr(entry, "__module__", "")
+    return module.startswith("gymnasium.")
+
+
+def _in_envpool(name: str) -> str:
+    """Whether EnvPool is here and has the id, as a sentence."""
+    if not is_installed("envpool"):
+        return ""
+    from rondel.envs.envpool import pool
+
+    there = pool.registered()
+    return f" EnvPool is here and has it: envpool:{name}." if name in there else ""
+
+
+def _name(env: Any) -> str:
+    """Its id if it can be made by one; "own:Class" is for the user to bring again."""
+    if _is_plain(env):
+        return f"gymnasium:{env.spec.id}"
+    return f"own:{type(getattr(env.unwrapped, 'adapted', env.unwrapped)).__name__}"
+
+
+def _is_plain(env: Any) -> bool:
+    """Would its id alone make the same: no further wrappers, no arguments of its own?"""
+    spec = env.spec
+    if spec is None or spec.id not in gymnasium.registry or spec.additional_wrappers:
+        return False
+    given, usual = ({**s.kwargs, "render_mode": None} for s in (spec, gymnasium.spec(spec.id)))
+    return given == usual and spec.max_episode_steps == gymnasium.spec(spec.id).max_episode_steps
+
+
+class _Copies:
+    """Makes environments like a given one: that one itself if nobody has it, else a copy."""
+
+    def __init__(self, env: Any) -> None:
+        self._env = env
+        self.lent = False
+
+    def __call__(self) -> Any:
+        if not self.lent:
+            self.lent = True
+            return _Lent(self._env, self)
+        if self._env.spec is not None:
+            # a wrapper that doesn't record its arguments can't be made again, but perhaps copied
+            with contextlib.suppress(ValueError, gymnasium.error.Error):
+                return gymnasium.make(self._env.spec, disable_env_checker=True)
+        try:
+            return copy.deepcopy(self._env)
+        except Exception as error:
+            raise RondelError(
+                f"{_name(self._env)} was given as one environment, which can't be copied for "
+                f"further lanes ({error}): give a function that makes one instead."
+            ) from error
+
+    def shown(self) -> Any:
+        """One with pictures, where it can be made again by its spec; else as it is."""
+        if self._env.render_mode != _PICTURE and self._env.spec is not None:
+            with contextlib.suppress(ValueError, TypeError, gymnasium.error.Error):
+                return gymnasium.make(
+                    self._env.spec, render_mode=_PICTURE, disable_env_checker=True
+                )
+        return self()
+
+
+class _Lent(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment that is given back where others are closed."""
+
+    def __init__(self, env: Any, owner: _Copies) -> None:
+        super().__init__(env)
+        self._owner = owner
+
+    def close(self) -> None:
+        self._owner.lent = False

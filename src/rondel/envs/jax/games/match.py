@@ -1,0 +1,131 @@
+"""From the rules of a game to an environment: against oneself, or against an opponent.
+
+Observations are dicts: `board` from the view of the player whose turn it is, and a mask of legal
+moves. An illegal move loses. In self-play a step is one move, its reward that of the player who
+moved, and an episode's return the first player's result. With an opponent, its reply is part of the
+step, rewards are ours, and a coin says who begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rondel.envs.jax.episodic import Episode, episodic, select
+from rondel.envs.jax.games import opponents
+from rondel.errors import RondelError
+from rondel.ops import random
+from rondel.types import Array, Env, EnvSpec, Game, Step, Tree
+
+# (state, keys [b]) -> action [b]
+Opponent: TypeAlias = Callable[[Tree, Array], Array]
+# (stones [rows, columns, 2] of one lane) -> picture: the first player's, or ours, come first
+Draw: TypeAlias = Callable[[np.ndarray], Any]
+
+
+class Match(NamedTuple):
+    """A game against an opponent in each of b lanes."""
+
+    board: Tree  # [b, ...]
+    key: Array  # [b]: the opponent's randomness
+    moves: Array  # [b] uint32: how often it was our turn, each with a key of its own
+    ours: Array  # [b] bool: it is our turn, always but after a move of ours that ended the game
+
+
+def environment(
+    spec: EnvSpec,
+    game: Game,
+    opponent: str | None,
+    simulations: int | None,
+    own: Mapping[str, Callable[[], Opponent]] | None = None,
+    draw: Draw | None = None,
+) -> Env:
+    """The game against oneself, or against one that is known by name.
+
+    All games have the opponents `random` and `mcts`; some have their `own`.
+    """
+    if opponent is None and simulations is None:
+        return self_play(spec, game, draw)
+    if opponent is None:
+        raise RondelError(
+            f"simulations={simulations} is for an opponent that looks ahead: "
+            f"{spec.id}?opponent=mcts&simulations={simulations} would work."
+        )
+    known: dict[str, Callable[[], Opponent]] = {"random": lambda: opponents.at_random(game)}
+    known |= own or {}
+    if opponent not in (*known, "mcts"):
+        names = ", ".join([*known, "mcts"])
+        raise RondelError(f"{spec.id} has no opponent {opponent!r}; there are: {names}.")
+    if opponent == "mcts":
+        count = opponents.SIMULATIONS if simulations is None else simulations
+        spec = spec._replace(id=f"{spec.id}?opponent=mcts&simulations={count}")
+        return against(spec, game, opponents.mcts(game, count), draw)
+    if simulations is not None:
+        raise RondelError(f"simulations={simulations} is for opponent=mcts, not for {opponent}.")
+    spec = spec._replace(id=f"{spec.id}?opponent={opponent}")
+    return against(spec, game, known[opponent](), draw)
+
+
+def self_play(spec: EnvSpec, game: Game, draw: Draw | None = None) -> Env:
+    """One policy moves for both."""
+    env = episodic(spec, lambda keys: game.start(keys.shape[0]), game.step, game.observe)
+
+    def step(state: Tree, action: Array) -> tuple[Tree, Step]:
+        state, after = env.step(state, action)
+        first_moved = after.episode_length % 2 == 1
+        # nothing less the reward, for no game is worth -0
+        result = jnp.where(first_moved, after.reward, 0.0 - after.reward)
+        return state, after._replace(episode_return=result)
+
+    def turn(state: Episode) -> tuple[Tree, Any]:
+        return state.physics, state.length % 2 == 0
+
+    return env._replace(step=step, game=game, draw=_drawing(game, draw, turn))
+
+
+def against(spec: EnvSpec, game: Game, reply: Opponent, draw: Draw | None = None) -> Env:
+    """We move for one, `reply` for the other."""
+
+    def start(keys: Array) -> Match:
+        board = game.start(keys.shape[0])
+        opened, _, _ = game.step(board, reply(board, random.fold(keys, 1)))
+        ours = random.uniform(random.fold(keys, 2), 1)[:, 0] < 0.5
+        none = jnp.zeros(keys.shape, jnp.uint32)
+        return Match(select(ours, board, opened), keys, none, jnp.ones(keys.shape, bool))
+
+    def move(match: Match, action: Array) -> tuple[Match, Array, Array]:
+        board, won, over = game.step(match.board, action)
+        answer = reply(board, random.fold(match.key, 3, match.moves))
+        replied, lost, ended = game.step(board, answer)
+        after = Match(select(over, board, replied), match.key, match.moves + 1, ~over)
+        return after, jnp.where(over, won, -lost), over | ended
+
+    def observe(match: Match) -> Tree:
+        return game.observe(match.board)
+
+    drawn = _drawing(game, draw, lambda match: (match.board, match.ours))
+    env = episodic(spec, start, move, observe, draw=drawn)
+    return env._replace(game=game._replace(self_play=False))
+
+
+def _drawing(
+    game: Game, draw: Draw | None, turn: Callable[[Tree], tuple[Tree, Any]]
+) -> Callable[[Tree], Any] | None:
+    """`draw` for a state; `turn` gives its board, and whether it is the turn of who comes first.
+
+    What is seen has the stones of whose turn it is first: they would change colours at each move.
+    """
+    if draw is None:
+        return None
+
+    def drawn(state: Tree) -> Any:
+        board, first = turn(state)
+        seen = game.observe(jax.tree.map(lambda x: x[None], board))
+        stones = np.asarray(seen["board"][0])
+        return draw(stones if first else stones[..., ::-1])
+
+    return drawn

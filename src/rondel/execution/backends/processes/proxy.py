@@ -1,0 +1,82 @@
+"""The driver's end of a copy in a process."""
+
+from __future__ import annotations
+
+import mmap
+from collections import deque
+from typing import Any
+
+from rondel.execution.backends.processes.fork_server import ForkServer
+from rondel.execution.backends.processes.shared_memory import Message, Place
+from rondel.execution.backends.processes.worker import Start
+from rondel.execution.backends.recovery.request_log import LoggedRequest, RequestLog
+from rondel.execution.backends.wire.socket_channel import Channel
+from rondel.execution.hostenv import crash_record
+from rondel.execution.telemetry.timing import PiggybackedTimings
+from rondel.execution.workers.stage_worker import RESULTS
+
+
+class Promise:
+    """What a copy was asked for; once it is there, it lies in that copy's arena."""
+
+    __slots__ = ("message", "owner")
+
+    def __init__(self, owner: ProcessProxy) -> None:
+        self.owner = owner
+        self.message: Message | None = None
+
+    def keep(self, message: Message) -> None:
+        """It is there."""
+        self.message = message
+        self.owner.live.update(place for place in message.places if place[1])
+
+    def __del__(self) -> None:
+        if self.message is not None:  # perhaps in another thread, by a collection of garbage
+            self.owner.dropped.append(self.message.places)
+
+
+class ProcessProxy:
+    """The driver's end of a copy."""
+
+    def __init__(self, backend: Any, piece: int, copy: int, start: Start, make: Any) -> None:
+        self.number, self.name, self.piece, self.copy = start.me, start.name, piece, copy
+        self.start, self.make = start, make
+        self.recipe = b""  # what the process is told to be
+        self.journal = RequestLog(is_kept=False)
+        self.live: dict[int, int] = {}  # places of its arena that are promised: offset and bytes
+        self.dropped: deque[tuple[Place, ...]] = deque()  # of promises that nobody has any more
+        self.done_with: list[Place] = []  # of its arena: it is told with the next call
+        self.lent: dict[int, list[Place]] = {}  # of the driver's arena, by the call that reads it
+        self.page = mmap.mmap(-1, crash_record.SIZE)
+        self.channel: Channel
+        self.spawner: ForkServer
+        self.pid = 0
+        self.known: set[Any] = set()  # requests that its process has answered before
+        self.busy_since = 0.0  # when it was last heard of, or asked after it had nothing to do
+        self.stopped_since: float | None = None
+        self.seen: PiggybackedTimings | None = None
+        self._backend = backend
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.name} (process {self.pid})"
+
+    def hang_up(self) -> None:
+        """Let go of a process, which finds nobody then."""
+        self.channel.close()
+        self.page.close()
+
+    def drain(self) -> None:
+        """Take note of what nobody reads any more."""
+        for _ in range(len(self.dropped)):
+            for place in self.dropped.popleft():
+                if place[1]:
+                    del self.live[place[0]]
+                    self.done_with.append(place)
+
+    def call(self, request: Any, *args: Any) -> Any:
+        self._backend.raise_if_over()
+        promises = [Promise(self) for _ in range(RESULTS.get(request, 1))]
+        self.journal.unsent.append(LoggedRequest(request, args, promises))
+        self._backend.send_ready(self)
+        return promises[0] if len(promises) == 1 else tuple(promises)

@@ -1,0 +1,255 @@
+"""The life of a copy in a process of its own. It imports jax only if its fragment does.
+
+Calls come through the driver's channel, one after the other; an env copy also answers the policy
+copies that drive it, each through a channel of its own. Arrays are in arenas: every process writes
+to one and reads all.
+"""
+
+from __future__ import annotations
+
+import pickle
+import select
+import sys
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from rondel.execution.backends.processes.shared_memory import (
+    Arena,
+    Message,
+    Place,
+    View,
+    decode,
+    encode,
+)
+from rondel.execution.backends.wire.env_client import RemoteEnvClient
+from rondel.execution.backends.wire.remote_errors import pack
+from rondel.execution.backends.wire.socket_channel import Channel, Gone
+from rondel.execution.hostenv.crash_record import Recorder
+from rondel.execution.telemetry.timeouts import Timeouts
+from rondel.execution.telemetry.timing import (
+    TRANSPORT,
+    PiggybackedTimings,
+    TimingSummary,
+    ready,
+    stage_of,
+    waited,
+)
+from rondel.types import Step
+
+_SMALL = 16 * 1024  # bytes of a step that go by the channel: arenas pay for more
+
+
+class At(NamedTuple):
+    """A value in the arena of a process."""
+
+    owner: int
+    message: Message
+
+
+class Start(NamedTuple):
+    """What a new process is told, before it is told what to be."""
+
+    me: int  # its number, and that of its arena
+    name: str
+    arenas: int
+    settings: bytes  # of JAX, pickled: some are of its own types, which would import it
+    patience: Timeouts  # with environments that it has lines to
+    links: tuple[tuple[int, int, str], ...] = ()  # (env copy, its arena's number, its name)
+    driven: int = 0  # policy copies that drive it
+    live: tuple[Place, ...] = ()  # of its arena: what the one before it left, and others read
+
+
+class Call(NamedTuple):
+    """One request to a fragment; the first, with a pickled recipe for a request, makes it."""
+
+    number: int
+    request: Any
+    args: tuple[Any, ...]
+    results: int
+    done_with: list[Place]  # of its own arena, that nobody reads any more
+
+
+class Answer(NamedTuple):
+    number: int
+    results: list[Message]
+    failure: bytes | None = None
+    seconds: float = 0.0  # that it took
+    seen: PiggybackedTimings | None = None  # now and then: where its time goes
+
+
+def main(fds: Sequence[int], payload: bytes) -> None:
+    """Be a copy until the driver says otherwise or is gone."""
+    start: Start = pickle.loads(payload)
+    ends = iter(fds)
+    driver = Channel.from_fd(next(ends), "the driver")
+    arenas = [next(ends) for _ in range(start.arenas)]
+    views = [View(fd) for fd in arenas]
+    try:
+        first = driver.receive()  # before it touches its arena: another may be started in its place
+    except Gone:
+        return
+    worker = _Worker(start, driver, Arena(arenas[start.me], start.live), views)
+    worker.recorder = Recorder(next(ends))
+    links = {
+        env: RemoteEnvClient(
+            Channel.from_fd(next(ends), name), start.patience, partial(_step, views[arena])
+        )
+        for env, arena, name in start.links
+    }
+    driven = [Channel.from_fd(fd, "a policy") for fd in ends]
+    worker.serve(first, links, driven)
+
+
+def _step(view: View, step: Message | Step) -> Step:
+    """What `Questions` answered."""
+    return decode(step, view) if isinstance(step, Message) else step
+
+
+class _Worker:
+    def __init__(self, start: Start, driver: Channel, arena: Arena, views: list[View]) -> None:
+        self.start, self.driver, self.arena, self.views = start, driver, arena, views
+        self.fragment: Any = None
+        self.recorder: Recorder | None = None
+        self.failure: bytes | None = None  # after which there is nothing but this
+
+    def serve(self, first: Call | None, links: dict[int, Any], driven: list[Channel]) -> None:
+        """Answer calls and questions as they come."""
+        questions = {channel.fileno(): Questions(channel, self.arena) for channel in driven}
+        events = select.poll()
+        for fd in (self.driver.fileno(), *questions):
+            events.register(fd, select.POLLIN)
+        try:
+            if first is None:
+                return
+            self._answer(first, links)
+            while True:
+                for fd, _ in events.poll() if questions else [(self.driver.fileno(), 0)]:
+                    if fd != self.driver.fileno():
+                        if not questions[fd].answer(self.fragment, self.start.name):
+                            events.unregister(fd)
+                    elif (call := self.driver.receive()) is None:
+                        return
+                    else:
+                        self._answer(call, links)
+                        del call
+        except Gone:
+            pass  # so is the driver
+        finally:
+            if self.fragment is not None:
+                self.fragment.close()
+
+    def _answer(self, call: Call, links: dict[int, Any]) -> None:
+        began = time.monotonic()
+        if self.failure is not None:
+            self.driver.send(Answer(call.number, [], self.failure))
+            return
+        try:
+            self.arena.free(call.done_with)
+            if isinstance(call.request, bytes):
+                self._make(call.request, links)
+                results: Any = None
+            else:
+                results = self._done(call)
+            each = results if call.results > 1 else [results]
+            encoded = [encode(_on_host(x), self.arena) for x in each]
+            if self.fragment is not None and not isinstance(call.request, bytes):
+                stage = stage_of(self.fragment, call.request)
+                self.fragment.meter.mark(stage, TRANSPORT, sum(map(_size, encoded)))
+            seen = None if self.fragment is None else self.fragment.seen_if_due()
+            answer = Answer(call.number, encoded, None, time.monotonic() - began, seen)
+        except BaseException as error:
+            self.failure = pack(error, self.start.name)
+            answer = Answer(call.number, [], self.failure)
+        self.driver.send(answer)
+
+    def _done(self, call: Call) -> Any:
+        fragment, meter = self.fragment, self.fragment.meter
+        stage = waited(fragment, call.request)
+        args = [self._read(x) if isinstance(x, At) else x for x in call.args]
+        meter.mark(stage, TRANSPORT, sum(_size(x.message) for x in call.args if isinstance(x, At)))
+        results = ready(getattr(fragment, call.request)(*args))
+        meter.ran(stage, call.request, fragment.kind)
+        return results
+
+    def _make(self, recipe: bytes, links: dict[int, Any]) -> None:
+        make, *args = pickle.loads(recipe)
+        make = pickle.loads(make)
+        self._settle()  # before the user's modules are imported
+        args = [pickle.loads(arg) for arg in args]
+        self._settle()  # they may be what imports jax
+        self.fragment = make(*args)
+        if links:
+            self.fragment.connect(links)
+        if hasattr(self.fragment, "record"):
+            self.fragment.record(self.recorder)
+
+    def _settle(self) -> None:
+        """Set JAX as it is in the driver, if it is here at all."""
+        if jax := sys.modules.get("jax"):
+            for name, value in pickle.loads(self.start.settings).items():
+                jax.config.update(name, value)
+
+    def _read(self, at: At) -> Any:
+        tree = decode(at.message, self.views[at.owner])
+        if "jax" not in sys.modules:
+            return tree
+        from rondel.execution.stages.task import to_device
+
+        return to_device(tree)
+
+
+def _size(message: Message) -> int:
+    return sum(nbytes for _, nbytes in message.places)
+
+
+def _on_host(tree: Any) -> Any:
+    if "jax" not in sys.modules:
+        return tree
+    from rondel.execution.stages.task import on_host
+
+    return on_host(tree)
+
+
+class Questions:
+    """One policy copy's questions to the env copy in this process."""
+
+    def __init__(self, channel: Channel, arena: Arena) -> None:
+        self._channel, self._arena = channel, arena
+        self._lent: dict[int, tuple[Place, ...]] = {}  # by first lane: of the last answer
+
+    def answer(self, stage: Any, name: str) -> bool:
+        """Answer one question; False if there will be no more."""
+        try:
+            request, first_lane, what = self._channel.receive()
+        except Gone:
+            return False
+        self._arena.free(self._lent.pop(first_lane, ()))
+        nbytes = 0
+        answer: tuple[int, Any, bytes | None, TimingSummary | None]
+        try:
+            waited(stage, request)
+            step = _on_host(getattr(stage, request)(first_lane, what))
+            stage.meter.ran("env", request, stage.kind)
+            nbytes = _bytes(step.obs) if isinstance(step, Step) else 0
+            if nbytes > _SMALL:
+                step = encode(step, self._arena)
+                self._lent[first_lane] = step.places
+            said = stage.meter.glance() if stage.meter.is_due() else None
+            answer = first_lane, step, None, said
+        except BaseException as error:
+            answer = first_lane, None, pack(error, name), None
+        try:
+            self._channel.send(answer)
+        except Gone:
+            return False
+        stage.meter.mark("env", TRANSPORT, nbytes)
+        return True
+
+
+def _bytes(tree: Any) -> int:
+    """The bytes of an observation: arrays, or dicts and tuples of them."""
+    if isinstance(tree, dict):
+        return sum(map(_bytes, tree.values()))
+    return sum(map(_bytes, tree)) if isinstance(tree, tuple) else tree.nbytes

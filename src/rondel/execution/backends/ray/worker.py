@@ -1,0 +1,246 @@
+"""The life of a copy in an actor: what is asked of it comes as calls, one after the other."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rondel.execution.backends.wire.env_client import RemoteEnvClient
+from rondel.execution.backends.wire.remote_errors import Elsewhere, pack
+from rondel.execution.backends.wire.tcp_link import Number, TcpConnection, TcpListener
+from rondel.execution.hostenv import crash_record
+from rondel.execution.hostenv.partition import LaneShare
+from rondel.execution.telemetry.timeouts import Timeouts
+from rondel.execution.telemetry.timing import TRANSPORT, TimingSummary, ready, waited
+
+# What a process sets before JAX starts, and what a run's last bits depend on.
+_SETTINGS = re.compile(r"(JAX|XLA)_\w+|(PJRT_|RONDEL_)?NPROC|XDG_CACHE_HOME")
+_OWN = ("make", "listen", "connect")  # requests to the worker itself, not to its fragment
+
+
+class Turn(NamedTuple):
+    """The place of a request among all that a copy is asked.
+
+    A request whose arguments are lost never comes; those behind it must not be answered then. They
+    are all asked again, in another epoch.
+    """
+
+    epoch: int
+    number: int
+
+
+class Receipt(NamedTuple):
+    """What comes with every answer, and is small."""
+
+    made: int  # bytes, of all results so far
+    seen: bytes  # what it last said of where its time goes, pickled once for many answers
+    keeping: float  # seconds that it took to give its state, the last time
+
+
+class OutOfTurn(Exception):
+    """A request before this one never came."""
+
+    def __init__(self, name: str, asked: int, at: int) -> None:
+        super().__init__(name, asked, at)
+        self.at = at  # the number of the first that did not come
+
+    def __str__(self) -> str:
+        name, asked, at = self.args
+        return f"{name} was asked for {asked}, and is at {at}"
+
+
+class Here(NamedTuple):
+    """Where an actor is."""
+
+    address: str  # at which this machine can be reached
+    node: str  # the cluster's name for it
+    folder: str  # of this machine: what is in it outlives the actor
+    actor: str  # its own name there
+
+
+class Arrived(NamedTuple):
+    """What a new actor tells of itself, and of the one in whose place it is."""
+
+    process: int
+    address: str
+    node: str
+    before: crash_record.Remains
+
+
+class Worker:
+    """It holds a fragment and does what is asked of it. It imports no jax by itself."""
+
+    def __init__(self, where: Callable[[], Here]) -> None:
+        self._name, self._where = "", where
+        self._fragment: Any = None
+        self._jax = False
+        self._failure: Elsewhere | None = None
+        self._exchange: TcpListener | None = None
+        self._blackbox: crash_record.File | None = None
+        self._epoch, self._number = 0, 0  # of the request that comes next
+        self._bytes = 0  # that it has made
+        self._keeping = 0.0
+        self._seen = b""
+
+    def make(
+        self,
+        name: str,
+        before: str,
+        surroundings: dict[str, Any],
+        needs_jax: bool,
+        packed: bytes,
+    ) -> Arrived:
+        """Make the fragment, in surroundings like the driver's, in the place of another actor."""
+        self._name, self._jax = name, needs_jax
+        os.environ.update(surroundings["environ"])
+        sys.path += [entry for entry in surroundings["path"] if entry not in sys.path]
+        with suppress(OSError):  # another machine may not have it
+            os.chdir(surroundings["folder"])
+        if needs_jax:
+            _configure(surroundings["config"])
+        make, args = pickle.loads(packed)
+        if "jax" in sys.modules:  # an environment may use it by itself
+            _configure(surroundings["config"])
+        self._fragment = make(*args)
+        here = self._where()
+        self._blackbox = crash_record.File(_page_of(here.actor, here.folder))
+        if hasattr(self._fragment, "record"):
+            self._fragment.record(self._blackbox.recorder)
+        left = (
+            crash_record.take(_page_of(before, here.folder)) if before else crash_record.Remains()
+        )
+        return Arrived(os.getpid(), here.address, here.node, left)
+
+    def listen(self) -> Number:
+        """Let policies call the environments that are here."""
+        self._exchange = TcpListener(self._where().address, self._stepped)
+        return self._exchange.number
+
+    def _stepped(self, *asked: Any) -> tuple[Any, TimingSummary | None]:
+        """An answer to a policy, and now and then where the time goes."""
+        step, meter = self.ask(*asked), self._fragment.meter
+        return step, meter.glance() if meter.is_due() else None
+
+    def connect(self, envs: Mapping[int, tuple[str, Number]], patience: Timeouts) -> None:
+        """Give the policy its lines to the environments' actors."""
+        lines = {e: TcpConnection(*at) for e, at in envs.items()}
+        links = {e: RemoteEnvClient(line, patience, lambda step: step) for e, line in lines.items()}
+        self._fragment.connect(links)
+
+    def do(self, request: str, n: int, turn: Turn, *args: Any) -> tuple[Any, ...]:
+        """The `n` results of a request, if it is its turn, behind a receipt."""
+        epoch, number = turn
+        if number != self._number or epoch < self._epoch:
+            raise OutOfTurn(self._name, number, self._number)
+        self._epoch, self._number = epoch, number + 1
+        began = time.monotonic()
+        results = self.ask(request, *args)
+        if request == "keep":
+            self._keeping = time.monotonic() - began
+        self._bytes += _bytes(results) if self._jax and request != "keep" else 0
+        if self._fragment is not None and (seen := self._fragment.seen_if_due()):
+            self._seen = pickle.dumps(seen)
+        receipt = Receipt(self._bytes, self._seen, self._keeping)
+        return (receipt, *results) if n > 1 else (receipt, results)
+
+    def ask(self, request: str, *args: Any) -> Any:
+        """What a request gives. After a failure there is nothing but that failure."""
+        if self._failure is not None:
+            raise self._failure
+        try:
+            if request in _OWN:
+                return getattr(self, request)(*args)
+            return self._done(request, args)
+        except Exception as error:
+            self._failure = Elsewhere(pack(error, self._name))
+        raise self._failure
+
+    def _done(self, request: str, args: tuple[Any, ...]) -> Any:
+        fragment, meter = self._fragment, self._fragment.meter
+        stage, method = waited(fragment, request), getattr(fragment, request)
+        if not self._jax:
+            results = method(*args)
+            meter.ran(stage, request, fragment.kind)
+            return results
+        args = tuple(map(_arriving, args))
+        meter.mark(stage, TRANSPORT)
+        results = ready(method(*args))
+        meter.ran(stage, request, fragment.kind)
+        results = leaving(results)
+        meter.mark(stage, TRANSPORT, _bytes(results))
+        return results
+
+    def close(self) -> None:
+        """Free what the environments hold."""
+        fragment, self._fragment = self._fragment, None
+        if self._blackbox is not None:
+            self._blackbox.close()
+        try:
+            if self._exchange is not None:
+                self._exchange.close()
+            if fragment is not None:
+                fragment.close()
+        except Exception as error:
+            raise Elsewhere(pack(error, self._name)) from None
+
+    def end(self) -> None:
+        """End this process, where the cluster can't."""
+        os._exit(0)
+
+
+def _page_of(actor: str, folder: str) -> Path:
+    return Path(folder, f"rondel-blackbox-{actor}")
+
+
+def _bytes(tree: Any) -> int:
+    import jax
+
+    return sum(getattr(x, "nbytes", 0) for x in jax.tree.leaves(tree))
+
+
+def surroundings() -> dict[str, Any]:
+    """What makes other processes like this one: where modules are, how JAX is set."""
+    import jax
+
+    return {
+        "environ": {k: v for k, v in os.environ.items() if _SETTINGS.fullmatch(k)},
+        "path": [os.path.abspath(entry) for entry in sys.path],
+        "folder": os.getcwd(),
+        "config": pickle.dumps(jax.config.values),  # to unpickle its types imports jax
+    }
+
+
+def _configure(config: bytes) -> None:
+    """Set jax as it is set in the driver."""
+    import jax
+
+    here = jax.config.values
+    for name, value in pickle.loads(config).items():
+        if here.get(name, value) != value:
+            jax.config.update(name, value)  # type: ignore[no-untyped-call]
+
+
+def leaving(tree: Any) -> Any:
+    """What may leave the process: NumPy arrays in place of JAX's."""
+    from rondel.execution.stages.task import on_host
+
+    return tree if _is_small(tree) else on_host(tree)
+
+
+def _arriving(tree: Any) -> Any:
+    """What came from elsewhere, in memory of our own."""
+    from rondel.execution.stages.task import to_device
+
+    return tree if _is_small(tree) else to_device(tree)
+
+
+def _is_small(arg: Any) -> bool:
+    """Is it no tree of arrays? An int must stay one: arrays are of another type to jax."""
+    return arg is None or isinstance(arg, int | float | str | LaneShare)

@@ -1,0 +1,73 @@
+"""The policy's end of a line to an env copy in another process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from rondel.execution.backends.protocol import Lost, env_timeout
+from rondel.execution.backends.wire.remote_errors import Elsewhere
+from rondel.execution.backends.wire.socket_channel import Gone
+from rondel.execution.telemetry.timeouts import Timeouts
+from rondel.execution.telemetry.timing import TimingSummary
+from rondel.types import Step
+
+
+class Connection(Protocol):
+    """Messages to and from one other process."""
+
+    peer: str  # what people call it
+
+    def send(self, message: Any) -> None:
+        """Raises Gone if there is nobody any more."""
+
+    def receive(self, timeout: float) -> Any:
+        """The next message; raises Gone, or TimeoutError if none comes in time."""
+
+
+class RemoteEnvClient:
+    """A `Link` over a line whose other end answers with (first lane, step, failure, glance).
+
+    The glance is there only now and then: `heard` is the last. `read` makes a step of what came as
+    one: it may lie in shared memory.
+    """
+
+    def __init__(self, line: Connection, patience: Timeouts, read: Callable[[Any], Step]) -> None:
+        self._line, self._patience, self._read = line, patience, read
+        self._asked: dict[int, str] = {}  # what, by first lane
+        self._known: set[str] = set()  # what was answered before
+        self._answers: dict[int, tuple[Any, bytes | None]] = {}
+        self.heard: TimingSummary | None = None
+
+    def reset(self, first_lane: int, again: int) -> None:
+        self.ask("reset", first_lane, again)
+
+    def step(self, first_lane: int, action: Any) -> None:
+        self.ask("step", first_lane, action)
+
+    def ask(self, request: str, first_lane: int, what: Any) -> None:
+        self._asked[first_lane] = request
+        try:
+            self._line.send((request, first_lane, what))
+        except Gone:
+            raise Lost(f"{self._line.peer} is gone.") from None
+
+    def take(self, first_lane: int) -> Step:
+        seconds = self._patience.of(self._asked[first_lane], self._known)
+        end = time.monotonic() + seconds
+        while first_lane not in self._answers:
+            try:
+                left = max(0.0, end - time.monotonic())
+                lane, step, failure, said = self._line.receive(left)
+            except Gone:
+                raise Lost(f"{self._line.peer} is gone.") from None
+            except TimeoutError:
+                raise env_timeout(self._line.peer, self._asked[first_lane], seconds) from None
+            self._answers[lane] = step, failure
+            self.heard = said or self.heard
+        self._known.add(self._asked[first_lane])
+        step, failure = self._answers.pop(first_lane)
+        if failure is not None:
+            raise Elsewhere(failure)
+        return self._read(step)

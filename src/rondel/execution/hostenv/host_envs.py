@@ -1,0 +1,102 @@
+"""The env stage over environments outside JAX. It imports no jax.
+
+An env stage holds groups of lanes, each of which steps at its own time; a group is called by its
+first lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any, Protocol
+
+from rondel.execution.hostenv.crash_record import Recorder
+from rondel.execution.hostenv.partition import Group
+from rondel.execution.hostenv.seeds import Purpose, lane_seeds
+from rondel.execution.telemetry.timing import SIMULATOR, Metered
+from rondel.types import HostEnv, HostWorld, Step
+
+
+class EnvClient(Protocol):
+    """A policy copy's line to an env copy: ask, do something else, take the answer."""
+
+    def reset(self, first_lane: int, again: int) -> None:
+        """Ask for a new episode in every lane of a group."""
+
+    def step(self, first_lane: int, action: Any) -> None:
+        """Ask for a step of a group."""
+
+    def ask(self, request: str, first_lane: int, what: Any) -> None:
+        """Ask for anything of a group; only lines to other processes need this."""
+
+    def take(self, first_lane: int) -> Step:
+        """The answer to what was asked last of a group; its arrays last until the next question."""
+
+
+class HostEnvs(Metered):
+    """The groups of lanes of an env copy."""
+
+    kind = SIMULATOR
+
+    def __init__(self, world: HostWorld, seed: int, groups: Sequence[Group]) -> None:
+        self._seed = seed
+        self._groups = {group.first_lane: group for group in groups}
+        self._envs: dict[int, HostEnv] = {}
+        self._recorder: Recorder | None = None
+        try:
+            for first_lane, group in self._groups.items():
+                self._envs[first_lane] = world.make(group.lanes, first_lane)
+        except BaseException:
+            self.close()
+            raise
+
+    def reset(self, first_lane: int, again: int) -> Step:
+        """New episodes in every lane of a group, others for each number `again`."""
+        lanes = self._groups[first_lane].lanes
+        seeds = lane_seeds(self._seed, Purpose.ENV, lanes, again, first_lane=first_lane)
+        if self._recorder is None:
+            return self._envs[first_lane].reset(seeds)
+        with self._recorder.resetting(seeds):
+            return self._envs[first_lane].reset(seeds)
+
+    def step(self, first_lane: int, action: Any) -> Step:
+        """One step of a group."""
+        if self._recorder is None:
+            return self._envs[first_lane].step(action)
+        self._recorder.enter(action)
+        step = self._envs[first_lane].step(action)
+        self._recorder.leave()
+        return step
+
+    def record(self, recorder: Recorder) -> None:
+        """Write down each step and reset before it is taken."""
+        self._recorder = recorder
+        for env in self._envs.values():
+            if hasattr(env, "at"):
+                env.at = recorder.lane
+
+    def close(self) -> None:
+        """Free what the environments hold."""
+        with ExitStack() as everyone:  # also when one of them fails to
+            for env in self._envs.values():
+                everyone.callback(env.close)
+
+
+class DirectEnvClient:
+    """A link to an env stage in the same thread."""
+
+    def __init__(self, stage: Any) -> None:
+        self._stage = stage
+        self._answers: dict[int, Step] = {}
+
+    def reset(self, first_lane: int, again: int) -> None:
+        self.ask("reset", first_lane, again)
+
+    def step(self, first_lane: int, action: Any) -> None:
+        self.ask("step", first_lane, action)
+
+    def ask(self, request: str, first_lane: int, what: Any) -> None:
+        self._answers[first_lane] = getattr(self._stage, request)(first_lane, what)
+
+    def take(self, first_lane: int) -> Step:
+        return self._answers.pop(first_lane)

@@ -1,0 +1,146 @@
+"""What a round is made of: produce, add, learn, report.
+
+All that flows between the stages is seen here. What does not leave a fragment is not handed over:
+then there is nothing to route.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import chain
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from rondel.execution.backends.protocol import Copy, Promise
+from rondel.execution.hostenv.partition import route
+from rondel.execution.loop.ring import Ring, Rollout
+from rondel.execution.stages import episode_stats
+from rondel.execution.workers.lane_trees import concat_lanes
+
+
+class Report(NamedTuple):
+    """What a round did."""
+
+    round: int
+    steps: int  # so far: transitions, without the steps that only reset
+    episodes: int  # so far
+    returns: np.ndarray  # of the episodes that ended in this round, by step and lane
+    lengths: np.ndarray
+    metrics: dict[str, float]  # means over the round's draws; empty while memory warms up
+    return_mean: float | None  # of the last 100 episodes; None before the first
+    length_mean: float | None
+
+
+def dispatch_rollout(ring: Ring, round: int) -> Rollout:
+    """Ask every policy copy for its part of a round."""
+    return gather_parts([dispatch_rollout_part(copy, ring.weights, round) for copy in ring.policy])
+
+
+def dispatch_rollout_part(copy: Copy, weights: Promise, round: int) -> Rollout:
+    """Ask one policy copy for its part of a round."""
+    return Rollout(*([promise] for promise in copy.call("produce", weights, round)))
+
+
+def gather_parts(parts: list[Rollout]) -> Rollout:
+    """The parts of a round, in order."""
+    return Rollout(*(list(chain(*each)) for each in zip(*parts, strict=True)))
+
+
+def dispatch_add(ring: Ring, made: Rollout, round: int) -> None:
+    """Bring a round's items to memory."""
+    routed = _routed(made.items, ring.policy, ring.memory)
+    for copy, items in zip(ring.memory, routed, strict=True):
+        copy.call("add", round, *items)
+
+
+def dispatch_learning(ring: Ring, made: Rollout, round: int) -> list[Promise]:
+    """Absorb, then draw, label, gradient, update K times, then new weights -> promised metrics."""
+    update = ring.update
+    for copy in update:
+        copy.call("absorb", *made.summary)
+    metrics = []
+    if ring.learns_at_once:
+        metrics.append(update[0].call("learn", round))
+    elif round >= ring.task.algorithm.memory.warmup_rounds:
+        if (known := label_variables(ring)) is not None:
+            for copy in ring.label:
+                copy.call("know", known)
+        for j in range(ring.task.algorithm.memory.draws):
+            metrics.append(dispatch_update(ring, round, j))
+    ring.weights = update[0].call("acting")
+    return metrics
+
+
+def label_variables(ring: Ring) -> Promise:
+    """What the labels of a round need of the learner: None where they are with it, or are none."""
+    apart = ring.label is not ring.update and ring.task.algorithm.label is not None
+    return ring.update[0].call("learning") if apart else None
+
+
+def dispatch_update(ring: Ring, round: int, j: int) -> Promise:
+    """One draw, label, gradient and update -> promised metrics."""
+    memory, gradient, update = ring.memory, ring.gradient, ring.update
+    variables = None if gradient is update else update[0].call("learning")
+    made = [
+        copy.call("gradient", round, j, variables, *batch)
+        for copy, batch in zip(gradient, dispatch_draw(ring, round, j), strict=True)
+    ]
+    feedback, contributions = map(list, zip(*made, strict=True))
+    if memory is not gradient:
+        for copy, back in zip(memory, _routed(feedback, gradient, memory), strict=True):
+            copy.call("rank", *back)
+    alone = gradient is update and len(update) == 1
+    promised = [copy.call("update", *([] if alone else contributions)) for copy in update]
+    return promised[0]
+
+
+def dispatch_draw(ring: Ring, round: int, j: int) -> list[list[Any]]:
+    """Draw, and label on the way -> the arguments with which each gradient copy gets its share."""
+    memory, label = ring.memory, ring.label
+    made = [] if memory is label else [copy.call("draw", round, j) for copy in memory]
+    if label is ring.gradient:
+        return _routed(made, memory, label)
+    made = [
+        copy.call("label", round, j, *batch)
+        for copy, batch in zip(label, _routed(made, memory, label), strict=True)
+    ]
+    return _routed(made, label, ring.gradient)
+
+
+def _routed(made: list[Promise], makers: list[Copy], takers: list[Copy]) -> list[list[Any]]:
+    """The arguments with which each taker gets its share; none where makers keep what they made."""
+    if makers is takers:
+        return [[] for _ in takers]
+    return [[share, *parts] for share, parts in route(made, len(takers))]
+
+
+def collect_report(ring: Ring, made: Rollout, metrics: list[Promise]) -> Report:
+    """Wait for what a round did, and count it."""
+    outcome = concat_lanes(ring.backend.get(made.outcome))
+    each = [jax.tree.map(np.asarray, one) for one in ring.backend.get(metrics)]
+    means = jax.tree.map(lambda *xs: sum(xs) / len(xs), *each) if each else {}
+    ended = int(ring.recent.ended)
+    ring.recent = ring._push(ring.recent, outcome)
+    return make_report(ring, ended, outcome, means, ring._means(ring.recent))
+
+
+def make_report(
+    ring: Ring, ended: int, outcome: Any, metrics: dict[str, Any], means: tuple[Any, Any]
+) -> Report:
+    """Move the counters past a round and say what it did."""
+    returns, lengths = episode_stats.finished(outcome)
+    ring.steps += int(np.sum(outcome.valid))
+    learned = ring.round >= ring.task.algorithm.memory.warmup_rounds
+    report = Report(
+        ring.round,
+        ring.steps,
+        ended + len(returns),
+        returns,
+        lengths,
+        {name: float(value) for name, value in metrics.items()} if learned else {},
+        *(None if math.isnan(mean) else float(mean) for mean in means),
+    )
+    ring.round += 1
+    return report

@@ -1,0 +1,329 @@
+"""The stages env and policy: from weights to a round's items.
+
+All that lasts between rounds is lane-major [b, ...]; inside a round rows are time-major [T, b].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from rondel.execution.hostenv.seeds import Purpose
+from rondel.execution.stages.rng import per_lane, per_step_and_lane, purpose_key
+from rondel.execution.stages.task import Task, keeps_state, map_blocks, stage_boundary, time_major
+from rondel.spaces import zeros
+from rondel.types import Algorithm, Array, Env, Step, Trajectory, Tree
+
+
+class Row(NamedTuple):
+    """What one step leaves behind [b, ...]."""
+
+    obs: Tree
+    first: Array
+    action: Array
+    reward: Array
+    terminated: Array
+    truncated: Array
+    valid: Array
+    extras: Tree
+    carry: Tree  # before acting
+
+
+class Lanes(NamedTuple):
+    """What the policy stage keeps of its lanes between rounds."""
+
+    carry: Tree  # [b, ...]
+    tail: Row  # [b, O, ...]: the last rows of the round before
+
+
+class Outcome(NamedTuple):
+    """What a step gave besides the next observation [b, T]."""
+
+    done: Array
+    episode_return: Array
+    episode_length: Array
+    valid: Array
+
+
+class RolloutResult(NamedTuple):
+    """A round's experience [b, ...]."""
+
+    items: Tree
+    summary: Tree
+    outcome: Outcome
+
+
+def compute_action(
+    algorithm: Algorithm,
+    weights: Tree,
+    carry: Tree,
+    obs: Tree,
+    first: Array,
+    keys: Array,
+    lane: Array,
+    own: tuple[Tree, ...] = (),
+    explore: bool = True,
+) -> tuple[Array, Tree, Tree, Tree]:
+    """One action per lane -> (action, next carry, extras, carry as it was before acting).
+
+    An episode begins with a new carry: `first` says where. `own` is what `begin` gave.
+    """
+    carry = where_lane(first, algorithm.carry(lane), carry)
+    action, after, extras = algorithm.act(weights, carry, obs, keys, explore, *own)
+    return action, after, extras, carry
+
+
+def where_lane(condition: Array, yes: Tree, no: Tree) -> Tree:
+    """Choose per lane; `condition` is [b]."""
+
+    def choose(y: Array, n: Array) -> Array:
+        return jnp.where(condition.reshape(-1, *[1] * (n.ndim - 1)), y, n)
+
+    return jax.tree.map(choose, yes, no)
+
+
+def act_keys(task: Task, seed: Array, round: Array, lane: Array) -> Array:
+    """The keys of a round's actions [T, b], made at once: many small calls cost more."""
+    return per_step_and_lane(purpose_key(seed, Purpose.ACT, round), task.algorithm.rollout, lane)
+
+
+def start_round(
+    task: Task, seed: int | Array, weights: Tree, round: int | Array, lane: Array
+) -> tuple[Tree, ...]:
+    """What lanes have of their own for a round: one tree [b, ...], or none."""
+    start = task.algorithm.start
+    if start is None:
+        return ()
+
+    def one_block(shared: tuple[Tree, Array], lane: Array) -> tuple[Tree, ...]:
+        return (start(*shared, lane),)
+
+    key = purpose_key(seed, Purpose.START, round)
+    return map_blocks(one_block, task.block)((weights, key), lane)
+
+
+def row_of(before: Step, action: Array, extras: Tree, carry: Tree, after: Step) -> Row:
+    """The row of the step from `before` to `after`."""
+    return Row(
+        before.obs,
+        before.first,
+        action,
+        after.reward,
+        after.terminated,
+        after.truncated,
+        ~after.first,
+        extras,
+        carry,
+    )
+
+
+def outcome_of(after: Step) -> Outcome:
+    """What the driver counts."""
+    done = (after.terminated | after.truncated) & (after.episode_length > 0)
+    return Outcome(done, after.episode_return, after.episode_length, ~after.first)
+
+
+def compute_items(
+    task: Task, weights: Tree, tail: Row, rows: Row, last: Step, lane: Array
+) -> tuple[Tree, Tree, Row]:
+    """A block's rows [T, G] as (items [G, ...], summary [G, ...], next tail [G, O, ...])."""
+    overlap = task.algorithm.overlap
+    if task.algorithm.fresh:  # what came before does not lead to what the round began with
+        tail = tail._replace(valid=jnp.zeros_like(tail.valid))
+    rows = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), time_major(tail), rows)
+
+    def ends_with(xs: Array, x: Array) -> Array:
+        return jnp.concatenate([xs, x[None]])
+
+    trajectory = Trajectory(
+        obs=jax.tree.map(ends_with, rows.obs, last.obs),
+        first=ends_with(rows.first, last.first),
+        carry=jax.tree.map(lambda x: x[0], rows.carry),
+        lane=lane,
+        **{f: getattr(rows, f) for f in _FIELDS},
+    )
+    items, summary = task.algorithm.prepare(weights, trajectory)
+    tail = jax.tree.map(lambda x: x[x.shape[0] - overlap :], rows)
+    return items, summary, time_major(tail)
+
+
+_FIELDS = ("action", "reward", "terminated", "truncated", "valid", "extras")
+
+
+def row_like(task: Task, lane: Array) -> Row:
+    """Shapes and types of the row that a step leaves behind."""
+    task = task._replace(block=lane.shape[0])
+
+    def one_row(weights: Tree, step: Step, lane: Array) -> Row:
+        action, _, extras, carry = compute_action(
+            task.algorithm,
+            weights,
+            task.algorithm.carry(lane),
+            step.obs,
+            step.first,
+            per_lane(purpose_key(0, Purpose.ACT), lane),
+            lane,
+            start_round(task, 0, weights, 0, lane),
+        )
+        return row_of(step, action, extras, carry, step)
+
+    return jax.eval_shape(one_row, weights_like(task), step_like(task, lane.shape[0]), lane)
+
+
+def step_like(task: Task, lanes: int) -> Step:
+    """Shapes and types of what the environment says of so many lanes."""
+    if isinstance(task.env, Env) and task.env.pure:
+        keys = jax.eval_shape(lambda: per_lane(purpose_key(0, Purpose.ENV), jnp.arange(lanes)))
+        return jax.eval_shape(task.env.init, keys)[1]
+    obs = zeros(task.env.spec.observation, lanes)
+
+    def like() -> Step:
+        real, flag = jnp.zeros(lanes), jnp.zeros(lanes, bool)
+        length = jnp.zeros(lanes, jnp.int32)
+        return Step(jax.tree.map(jnp.asarray, obs), real, flag, flag, flag, real, length)
+
+    return jax.eval_shape(like)
+
+
+def weights_like(task: Task) -> Tree:
+    """Shapes and types of what the policy acts with."""
+    algorithm = task.algorithm
+    return jax.eval_shape(lambda: algorithm.acting(algorithm.init(purpose_key(0, Purpose.INIT))))
+
+
+def outcome_like(task: Task) -> Outcome:
+    """Shapes and types of what a round's steps give, in all lanes."""
+
+    def like() -> Outcome:
+        real = jnp.zeros((task.lanes, task.algorithm.rollout))
+        return Outcome(real > 0, real, real.astype(jnp.int32), real > 0)
+
+    return jax.eval_shape(like)
+
+
+def first_lanes(task: Task, lane: Array) -> Lanes:
+    """The policy's lanes before round 0: new carries, and a tail of rows that don't count."""
+    shape = (lane.shape[0], task.algorithm.overlap)
+    like = row_like(task, lane)
+    tail = jax.tree.map(lambda x: jnp.zeros((*shape, *x.shape[1:]), x.dtype), like)
+    return Lanes(task.algorithm.carry(lane), tail)
+
+
+def produced_like(task: Task, lanes: int) -> tuple[Tree, Tree]:
+    """Shapes and types of a round's items and summary [lanes, ...]."""
+    task = task._replace(block=lanes)  # a shard of memory may have less than a block
+
+    def one_round(weights: Tree, step: Step, lane: Array) -> tuple[Tree, Tree]:
+        like = row_like(task, lane)
+        rows = jax.tree.map(lambda x: jnp.zeros((task.algorithm.rollout, *x.shape), x.dtype), like)
+        return compute_items_in_blocks(
+            task, weights, first_lanes(task, lane).tail, rows, step, lane
+        )[:2]
+
+    lane = jax.eval_shape(lambda: jnp.arange(lanes, dtype=jnp.int32))
+    return jax.eval_shape(one_round, weights_like(task), step_like(task, lanes), lane)
+
+
+def compute_rollout(
+    task: Task,
+    seed: Array,
+    weights: Tree,
+    env_state: Tree,
+    step: Step,
+    lanes: Lanes,
+    lane: Array,
+    round: Array,
+) -> tuple[Tree, Step, Lanes, RolloutResult]:
+    """A round of a traceable environment, env and policy in one scan per block of lanes.
+
+    Lanes outside of JAX must step together: then there is one scan, which acts in blocks.
+    """
+    env_step = task.env.step  # type: ignore[union-attr]
+
+    def play(weights: Tree, env_state: Tree, step: Step, lanes: Lanes, lane: Array) -> Tree:
+        keys = act_key_data(task, seed, round, lane)
+        own = stage_boundary(start_round(task, seed, weights, round, lane))
+        if task.algorithm.fresh:
+            env_state, step = stage_boundary(first_step(task, seed, lane, round))
+
+        def one_step(state: Tree, t: Array) -> Tree:
+            env_state, step, carry = state
+            action, after, extras, carry = compute_action_at(
+                task, weights, carry, step.obs, step.first, keys, t, lane, own
+            )
+            env_state, next_step = env_step(env_state, action)
+            row = row_of(step, action, extras, carry, next_step)
+            return (env_state, next_step, after), (row, outcome_of(next_step))
+
+        (env_state, step, carry), (rows, outcome) = lax.scan(
+            one_step, (env_state, step, lanes.carry), jnp.arange(task.algorithm.rollout)
+        )
+        items, summary, tail = compute_items_in_blocks(task, weights, lanes.tail, rows, step, lane)
+        return (
+            env_state,
+            step,
+            Lanes(carry, tail),
+            RolloutResult(items, summary, time_major(outcome)),
+        )
+
+    in_blocks = map_blocks(play, task.block) if keeps_state(task.env) else play
+    return in_blocks(weights, env_state, step, lanes, lane)
+
+
+def compute_items_in_blocks(
+    task: Task, weights: Tree, tail: Row, rows: Row, last: Step, lane: Array
+) -> tuple[Tree, Tree, Row]:
+    """`finish` for rows [T, b] of any number of lanes, block by block."""
+
+    def one_block(weights: Tree, tail: Row, rows: Row, last: Step, lane: Array) -> Tree:
+        return compute_items(task, weights, tail, time_major(rows), last, lane)
+
+    return map_blocks(one_block, task.block)(weights, tail, time_major(rows), last, lane)
+
+
+def act_key_data(task: Task, seed: Array, round: Array, lane: Array) -> Array:
+    """`act_keys` as plain numbers [T, b, 2]."""
+    return jax.random.key_data(act_keys(task, seed, round, lane))
+
+
+def compute_action_at(
+    task: Task,
+    weights: Tree,
+    carry: Tree,
+    obs: Tree,
+    first: Array,
+    keys: Array,
+    t: Array,
+    lane: Array,
+    own: tuple[Tree, ...],
+) -> tuple[Array, Tree, Tree, Tree]:
+    """`act` in step t of a round for any number of lanes, block by block; keys [T, b, 2]."""
+
+    def one_block(weights: Tree, *per_lane: Tree) -> Tree:
+        carry, obs, first, keys, lane, own = per_lane
+        keys = jax.random.wrap_key_data(keys, impl="threefry2x32")
+        return compute_action(task.algorithm, weights, carry, obs, first, keys, lane, own)
+
+    return map_blocks(one_block, task.block)(weights, carry, obs, first, keys[t], lane, own)
+
+
+def first_step(
+    task: Task, seed: int | Array, lane: Array, again: int | Array = 0
+) -> tuple[Tree, Step]:
+    """Start the lanes of a traceable environment: other episodes for each number `again`."""
+    keys = per_lane(purpose_key(seed, Purpose.ENV, again), lane)
+    init = task.env.init  # type: ignore[union-attr]
+    if not keeps_state(task.env):  # lanes outside of JAX start together
+        return init(keys)
+    return map_blocks(lambda _, keys: init(keys), task.block)((), keys)
+
+
+def episode_starter(task: Task) -> Callable[..., tuple[Tree, Step]]:
+    """`first_step` of a task, as a program where the environment can be in one."""
+    start = partial(first_step, task)
+    return jax.jit(start) if keeps_state(task.env) else start

@@ -1,0 +1,173 @@
+"""The whole ring over a traceable environment as one XLA program.
+
+The program runs a traced number of rounds and stops by itself at the round that reaches a limit,
+so the numbers don't depend on how many rounds a call is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from rondel.execution.stages import acting, learning
+from rondel.execution.stages.acting import Lanes, Outcome
+from rondel.execution.stages.episode_stats import RecentEpisodes, mean_return, means, push
+from rondel.execution.stages.learning import ALONE, Peers
+from rondel.execution.stages.task import Task, stage_boundary
+from rondel.types import Array, Step, Tree
+
+_ROWS = 2**18  # reports of a call are held until it ends: about this many rows of outcomes
+
+
+def max_rounds_per_call(task: Task) -> int:
+    """How many rounds a call can report on."""
+    return max(1, min(64, _ROWS // (task.lanes * task.algorithm.rollout)))
+
+
+class State(NamedTuple):
+    """All that lasts from round to round, but for memory."""
+
+    learner: Tree
+    env: Tree
+    step: Step
+    lanes: Lanes
+    recent: RecentEpisodes
+
+
+class Round(NamedTuple):
+    """What a round has to report; stacked [n, ...] when several come at once."""
+
+    outcome: Outcome  # [B, T]
+    metrics: dict[str, Array]
+    means: tuple[Array, Array]  # return and length of the last 100 episodes
+
+
+class Exchange(NamedTuple):
+    """How the copies of a ring hear of each other, inside one program."""
+
+    lanes: Callable[[Tree], Tree] = lambda tree: tree  # [b, ...] of all copies, as [B, ...]
+    learning: Peers = ALONE
+
+
+def compute_round(
+    task: Task,
+    seed: Array,
+    state: State,
+    memory: Tree,
+    lane: Array,
+    round: Array,
+    others: Exchange = Exchange(),  # noqa: B008 it is a plain value
+    draws: Array | None = None,
+) -> tuple[State, Tree, Round]:
+    """Produce, add, absorb, learn. `draws` says how often to learn; by default `round` does."""
+    weights = stage_boundary(task.algorithm.acting(state.learner))
+    env, step, lanes, produced = acting.compute_rollout(
+        task, seed, weights, state.env, state.step, state.lanes, lane, round
+    )
+    produced = stage_boundary(produced)
+    memory = learning.compute_add(task, seed, memory, produced.items, round, others.learning.memory)
+    summary, outcome = others.lanes((produced.summary, produced.outcome))
+    learner = task.algorithm.absorb(state.learner, summary)
+    learner, memory, metrics = learning.compute_learning(
+        task, seed, learner, memory, round, others.learning, draws
+    )
+    recent = push(state.recent, outcome)
+    state = State(learner, env, step, lanes, recent)
+    return state, memory, Round(outcome, metrics, means(recent))
+
+
+def fused_program(task: Task, others: Exchange = Exchange()) -> Any:  # noqa: B008 it is a plain value
+    """`advance(seed, state, memory, lane, round, rounds, steps_left, until_return)`.
+
+    It runs at most `rounds`, no more than `capacity`, and returns (state, memory, reports
+    [capacity, ...], how many rounds it ran).
+    """
+
+    def advance(
+        seed: Array,
+        state: State,
+        memory: Tree,
+        lane: Array,
+        round: Array,
+        rounds: Array,
+        steps_left: Array,
+        until_return: Array,
+    ) -> tuple[State, Tree, Round, Array]:
+        def one(state: State, memory: Tree, i: Array) -> tuple[State, Tree, Round]:
+            return compute_round(task, seed, state, memory, lane, round + i, others)
+
+        def is_over(state: State, steps: Array) -> Array:
+            return (steps >= steps_left) | (mean_return(state.recent) >= until_return)
+
+        return repeat_rounds(one, is_over, state, memory, rounds, max_rounds_per_call(task))
+
+    return advance
+
+
+def repeat_rounds(
+    one: Callable[[State, Tree, Array], tuple[State, Tree, Round]],
+    is_over: Callable[[State, Array], Array],
+    state: State,
+    memory: Tree,
+    rounds: Array,
+    most: int,
+    going: Any = np.bool_(True),  # noqa: B008 it is a plain value
+) -> tuple[State, Tree, Round, Array]:
+    """`one` round after the other: so many, at the most `most`, or until it is over.
+
+    A metric that is no number ends it too. Of several rings side by side [N] everything has one
+    more axis, and the first that is over ends it, if it is one of those that are `going`.
+    """
+    like = jax.eval_shape(one, state, memory, jnp.int32(0))[2]
+    reports = jax.tree.map(lambda x: jnp.zeros((most, *x.shape), x.dtype), like)
+
+    def goes_on(loop: Tree) -> Array:
+        state, _, _, i, steps, finite = loop
+        return (i < rounds) & ~(going & (is_over(state, steps) | ~finite)).any()
+
+    def body(loop: Tree) -> Tree:
+        state, memory, reports, i, steps, _ = loop
+        state, memory, report = one(state, memory, i)
+        finite = jnp.ones(going.shape, bool)
+        for metric in report.metrics.values():
+            finite &= jnp.isfinite(metric)
+        reports = jax.tree.map(
+            lambda all_, one: lax.dynamic_update_index_in_dim(all_, one, i, 0), reports, report
+        )
+        steps += report.outcome.valid.sum((-2, -1), dtype=jnp.int32)
+        return state, memory, reports, i + 1, steps, finite
+
+    steps, finite = jnp.zeros(going.shape, jnp.int32), jnp.ones(going.shape, bool)
+    start = (state, memory, reports, jnp.int32(0), steps, finite)
+    state, memory, reports, i, _, _ = lax.while_loop(goes_on, body, start)
+    return state, memory, reports, i
+
+
+def run_program(
+    fragment: Any,
+    recent: RecentEpisodes,
+    round: int,
+    rounds: int,
+    steps_left: int,
+    until_return: float,
+) -> tuple[RecentEpisodes, list[Round]]:
+    """Up to `rounds` rounds of a fragment that holds all stages, whose `program` is jitted."""
+    state = State(fragment.learner, fragment.env, fragment.step, fragment.lanes, recent)
+    state, fragment.memory, reports, n = fragment.program(
+        fragment.seed,
+        state,
+        fragment.memory,
+        fragment.lane,
+        round,
+        rounds,
+        steps_left,
+        until_return,
+    )
+    fragment.learner, fragment.env, fragment.step, fragment.lanes, recent = state
+    reports, recent = jax.tree.map(np.asarray, (reports, recent))
+    return recent, [jax.tree.map(lambda x, i=i: x[i], reports) for i in range(int(n))]

@@ -1,0 +1,356 @@
+"""A fragment: neighbouring stages of the ring in one place, with their states.
+
+A fragment answers the few requests that the loop makes. Each request is one XLA program or none,
+but for `produce` over environments that are not in the same program, which is a Python loop around
+one. What the next request to the same fragment needs stays inside it: then None is handed out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rondel.errors import RondelError
+from rondel.execution.hostenv.crash_record import Recorder
+from rondel.execution.hostenv.host_envs import DirectEnvClient, EnvClient, HostEnvs
+from rondel.execution.hostenv.partition import EVERYTHING, LaneShare, groups, lanes_of, phases
+from rondel.execution.stages import acting, learning
+from rondel.execution.stages.acting import Lanes, Row
+from rondel.execution.stages.episode_stats import RecentEpisodes
+from rondel.execution.stages.learning import GradientContribution
+from rondel.execution.stages.memory_limit import check_fits_in_memory
+from rondel.execution.stages.task import (
+    Task,
+    jit_computed_leaves,
+    keeps_state,
+    on_device,
+    with_keys,
+    without_keys,
+)
+from rondel.execution.telemetry.timing import Metered, ready
+from rondel.execution.workers import fused
+from rondel.execution.workers.host_rollout import EnvClients, LaneGroup
+from rondel.execution.workers.lane_trees import concat_lanes, take_share
+from rondel.plan.plan import Plan
+from rondel.types import Env, Tree
+
+# How many results a request has, where it is more than one: each can go another way.
+RESULTS = {"produce": 3, "gradient": 2, "keep": 2}
+_LEARNER = {"memory", "gradient", "update"}  # who holds these learns in one program
+
+
+class StageWorker(Metered):
+    """One copy of a piece of the plan: the states of its stages, and what can be asked of them."""
+
+    parts = 1  # that gradients are made in, on as many devices, each with all of memory
+
+    def __init__(self, task: Task, plan: Plan, piece: int, copy: int) -> None:
+        self.task, self.plan = task, plan
+        self.stages = plan.pieces[piece].stages
+        self.copy, self.copies = copy, plan.pieces[piece].copies
+        self.labels = bool(task.algorithm.label) and plan.piece_of("label") == plan.pieces[piece]
+        self.seed = np.uint32(task.seed)
+        self.part = (copy, self.copies)
+        self._learns = self.copies == 1 and _LEARNER.issubset(self.stages)
+        self.learner: Tree = ()
+        self.memory: Tree = ()
+        self.env: Tree = ()
+        self.step: Tree = None  # a Step, once the environment has started
+        self.lanes: Tree = ()  # Lanes, where the policy is
+        self.links: dict[
+            int, EnvClient
+        ] = {}  # to env copies, where these are not in the same program
+        self._hosted: HostEnvs | None = None
+        self._made: deque[Tree] = deque()  # items that wait for `add`
+        self._ticket: Tree = ()
+        self._known: Tree = ()  # what labels of this round need to know of the learner
+        self._contribution: GradientContribution | None = None
+        self._jit()
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+
+    def _jit(self) -> None:
+        task, algorithm, part = self.task, self.task.algorithm, self.part
+        # Only memory is donated: everything else may have been handed out, as it is.
+        self._roll = jax.jit(partial(acting.compute_rollout, task))
+        self._first_step = acting.episode_starter(task)
+        self._begin = jax.jit(partial(acting.start_round, task))
+        self._keys = jax.jit(partial(acting.act_key_data, task))
+        self._act = jax.jit(partial(acting.compute_action_at, task))
+        self._finish = jax.jit(partial(acting.compute_items_in_blocks, task))
+        self._add = jax.jit(partial(learning.compute_add, task, part=part), donate_argnums=1)
+        self._draw = jax.jit(partial(learning.compute_draw, task, part=part))
+        self._rank = jax.jit(algorithm.memory.rank, donate_argnums=0)
+        self._label = jax.jit(partial(learning.compute_label, task, part=part))
+        self._gradient = jax.jit(partial(learning.compute_gradient, task, part=part))
+        self._together = jax.jit(learning.average_contributions)
+        self._learn = jax.jit(partial(learning.compute_learning, task), donate_argnums=2)
+        self._acting = jit_computed_leaves(algorithm.acting)
+        self._learning = jit_computed_leaves(algorithm.learning)
+        self._absorb = jit_computed_leaves(algorithm.absorb)
+        self._update = jax.jit(algorithm.update)
+        self.program = jax.jit(fused.fused_program(task), donate_argnums=2)
+
+    def _start(self) -> None:
+        """The state of each stage before round 0, but for environments elsewhere."""
+        task, plan = self.task, self.plan
+        lanes = task.lanes // self.copies
+        first = self.copy * lanes
+        self.lane: Tree = jax.device_put(np.arange(first, first + lanes, dtype=np.int32))
+        if "update" in self.stages:
+            self.learner = learning.learner_initialiser(task)(self.seed)
+        if "policy" in self.stages:
+            self.lanes = jax.jit(partial(acting.first_lanes, task))(self.lane)
+            self.phases = phases(plan, task.lanes, task.block, self.copy)
+            self._lanes_of_phases = [jax.device_put(lanes_of(phase)) for phase in self.phases]
+        if "memory" in self.stages:
+            self._start_memory(acting.produced_like(task, lanes)[0])
+        if "env" in self.stages and not isinstance(task.env, Env):
+            mine = groups(plan, task.lanes, task.block, self.copy)
+            self._hosted = HostEnvs(task.env, task.seed, mine)
+            self.links = {self.copy: DirectEnvClient(self._hosted)}
+
+    def _start_memory(self, items_like: Tree) -> None:
+        def init() -> Tree:
+            return self.task.algorithm.memory.init(items_like, self.copies)
+
+        held = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(init)))
+        check_fits_in_memory(self.parts * held)
+        self.memory = jax.jit(init)()
+
+    def connect(self, links: Mapping[int, EnvClient]) -> None:
+        """Use these lines to env copies elsewhere."""
+        self.links = dict(links)
+
+    # env and policy
+
+    def begin(self, again: int = 0) -> None:
+        """Begin an episode in every lane, others for each number `again`."""
+        if self.links:
+            self.step = self._driven().reset(again)
+        else:
+            self._free_lanes()
+            self.env, self.step = self._first_step(self.seed, self.lane, again)
+
+    def _driven(self) -> EnvClients:
+        return EnvClients(self.links, self.phases, self._hosted is not None, self.meter)
+
+    def produce(self, weights: Tree, round: int) -> tuple[Tree, Tree, Tree]:
+        """A round's experience with these weights: (items, summary, outcome)."""
+        if self.links:
+            items, summary, outcome = self._produce_by_links(weights, round)
+        else:
+            self.env, self.step, self.lanes, (items, summary, outcome) = self._roll(
+                self.seed, weights, self.env, self.step, self.lanes, self.lane, round
+            )
+        if "memory" not in self.stages:
+            return items, summary, outcome
+        self._made.append(items)
+        return None, summary, outcome
+
+    def _produce_by_links(self, weights: Tree, round: int) -> tuple[Tree, Tree, Tree]:
+        """While the environments of one phase step, the policy acts for the other."""
+        weights = on_device(weights)  # once, not in every step
+        driven = self._driven()
+        if self.task.algorithm.fresh:
+            self.step = driven.reset(round)
+        starts = self.task.algorithm.start is not None  # also a program of nothing takes its time
+        own = self._begin(self.seed, weights, round, self.lane) if starts else ()
+        keys = self._keys(self.seed, round, self.lane)
+        begun = (self.lanes.carry, own, self.step)
+        halves = [
+            LaneGroup(driven, phase, self._act, lane, keys, begun)
+            for phase, lane in zip(self.phases, self._lanes_of_phases, strict=True)
+        ]
+        for t in range(self.task.algorithm.rollout):
+            if t < 2:
+                marks = driven.marks(t)
+            for half in halves:
+                half.act(weights, t, marks)
+        rows, outcome = concat_lanes([half.finish() for half in halves], axis=1)
+        self._refuse_non_finite(rows)
+        step = concat_lanes([half.story.last() for half in halves])
+        items, summary, tail = self._finish(weights, self.lanes.tail, rows, step, self.lane)
+        self.step, self.lanes = step, Lanes(concat_lanes([half.carry for half in halves]), tail)
+        return items, summary, jax.tree.map(np.transpose, outcome)
+
+    def _refuse_non_finite(self, rows: Row) -> None:
+        """Name an environment that gives NaN: in a loss it would pass for the learner's."""
+        for name, tree in (("observations", rows.obs), ("rewards", rows.reward)):
+            for leaf in jax.tree.leaves(tree):
+                if np.issubdtype(leaf.dtype, np.floating) and not np.isfinite(leaf).all():
+                    lane = int(self.lane[np.argwhere(~np.isfinite(leaf))[0][1]])
+                    raise RondelError(
+                        f"{self.task.env.spec.id} gave {name} that are not finite, in lane {lane}: "
+                        "an environment must give numbers."
+                    )
+
+    # memory
+
+    def add(self, round: int, share: LaneShare = EVERYTHING, *items: Tree) -> None:
+        """Put a round's items into memory: those handed over, or those that were made here."""
+        mine = take_share(share, items) if items else self._made.popleft()
+        self.memory = self._add(self.seed, self.memory, mine, round)
+        self._wait_for(self.memory)
+
+    def _wait_for(self, state: Tree) -> None:
+        """Until all is there, unless `learn` comes next, which needs it and is waited for."""
+        if not self._learns:
+            jax.block_until_ready(state)  # type: ignore[no-untyped-call]
+
+    def draw(self, round: int, j: int) -> Tree:
+        """The j-th batch of the round; its ticket stays here."""
+        batch, self._ticket = self._draw(self.seed, self.memory, round, j)
+        return batch
+
+    def rank(self, share: LaneShare, *feedback: Tree) -> None:
+        """What the learner found about the batch drawn last."""
+        self.memory = ready(self._rank(self.memory, self._ticket, take_share(share, feedback)))
+
+    # label and gradient
+
+    def know(self, variables: Tree) -> None:
+        """What labels need to know of a learner elsewhere, until it is said anew."""
+        self._known = variables
+
+    def label(self, round: int, j: int, share: LaneShare = EVERYTHING, *batches: Tree) -> Tree:
+        """The j-th batch, with its labels if it is here that it gets them."""
+        batch = take_share(share, batches) if batches else self.draw(round, j)
+        if not self.labels:
+            return batch
+        return self._label(self.seed, self._known, batch, round, j)
+
+    def gradient(
+        self,
+        round: int,
+        j: int,
+        variables: Tree = None,
+        share: LaneShare = EVERYTHING,
+        *batches: Tree,
+    ) -> tuple[Tree, GradientContribution | None]:
+        """(feedback, contribution) of the j-th batch; what is not handed over is made here."""
+        batch = self.label(round, j, share, *batches)
+        variables = self.learning() if variables is None else variables
+        feedback, contribution = self._gradient(self.seed, variables, batch, round, j)
+        if "memory" in self.stages:
+            self.memory = self._rank(self.memory, self._ticket, feedback)
+            feedback = None
+        if "update" in self.stages and self.copies == 1:
+            self._contribution, contribution = contribution, None
+        return feedback, contribution
+
+    # update
+
+    def absorb(self, *summaries: Tree) -> None:
+        """What the round's lanes report to the learner."""
+        self.learner = self._absorb(self.learner, concat_lanes(summaries))
+        self._wait_for(self.learner)
+        if self.labels:
+            self.know(self.learning())
+
+    def update(self, *contributions: GradientContribution) -> dict[str, Any]:
+        """One step of the optimiser, by the mean of all copies' gradients -> its metrics."""
+        grads, metrics = self._together(contributions or (self._contribution,))
+        self.learner = ready(self._update(self.learner, grads))
+        return metrics
+
+    def learning(self) -> Tree:
+        """What a gradient or a label needs to know of the learner."""
+        return self._learning(self.learner)
+
+    def acting(self) -> Tree:
+        """What the policy needs to know of the learner."""
+        return self._acting(self.learner)
+
+    # memory, gradient and update together
+
+    def learn(self, round: int) -> dict[str, Any]:
+        """All draws of a round in one program."""
+        self.learner, self.memory, metrics = self._learn(
+            self.seed, self.learner, self.memory, round
+        )
+        return metrics
+
+    # all stages over a traceable environment together
+
+    def advance(
+        self, recent: RecentEpisodes, round: int, rounds: int, steps_left: int, until_return: float
+    ) -> tuple[RecentEpisodes, list[fused.Round]]:
+        """Up to `rounds` rounds in one program; see `fused`."""
+        return fused.run_program(self, recent, round, rounds, steps_left, until_return)
+
+    # all that it is
+
+    def snapshot(self, *names: str) -> dict[str, Tree]:
+        """The states of its stages by name, keys as plain numbers; all of them if none is named."""
+        parts: dict[str, Tree] = {}
+        if "update" in self.stages:
+            parts["learner"] = self.learner
+        if "policy" in self.stages:
+            parts |= {"lanes": self.lanes, "step": self.step, "made": tuple(self._made)}
+        if "policy" in self.stages and keeps_state(self.task.env) and (not names or "env" in names):
+            parts["env"] = self._driven().states() if self.links else self.env
+        if "memory" in self.stages:
+            parts["memory"] = self.memory
+        return {k: without_keys(v) for k, v in parts.items() if not names or k in names}
+
+    def restore(self, parts: dict[str, Tree]) -> None:
+        """Go on from what `snapshot` once gave, or from some of it."""
+        made = parts.pop("made", ())
+        self._made = deque(made if "memory" in self.stages else ())
+        if self.links and "env" in parts:
+            self._driven().set_states(parts.pop("env"))
+        for name, tree in parts.items():
+            setattr(self, name, with_keys(getattr(self, name), jax.tree.map(jnp.array, tree)))
+
+    def keep(self, most_bytes: int) -> tuple[bool, dict[str, Tree]]:
+        """All that it is, and what it drives, for who takes its place; False if too much."""
+        parts = self.snapshot()
+        if sum(x.nbytes for x in jax.tree.leaves(parts)) > most_bytes:
+            return False, {}
+        return True, parts
+
+    def take_over(self, parts: dict[str, Tree], again: int) -> None:
+        """Be what `keep` once gave. Environments that have no state begin new episodes."""
+        if "policy" in self.stages:
+            self.begin(again)
+            if not keeps_state(self.task.env):
+                parts.pop("step", None)
+        self.restore(parts)
+        if "policy" in self.stages and not keeps_state(self.task.env):
+            self._forget_tail()
+
+    def record(self, recorder: Recorder) -> None:
+        """Write down what the environments here do, before they do it."""
+        if self._hosted is not None:
+            self._hosted.record(recorder)
+
+    def begin_again(self, again: int) -> None:
+        """Begin new episodes: what the lanes saw last does not lead to what they see now."""
+        self.begin(again)
+        self._forget_tail()
+
+    def _forget_tail(self) -> None:
+        gone = self.lanes.tail._replace(valid=jnp.zeros_like(self.lanes.tail.valid))
+        self.lanes = self.lanes._replace(tail=gone)
+
+    def close(self) -> None:
+        """Free what the environments hold."""
+        self._free_lanes()
+        if self._hosted is not None:
+            self._hosted.close()
+
+    def _free_lanes(self) -> None:
+        """Free those of a traceable environment, where they are outside of JAX."""
+        env, state, self.env = self.task.env, self.env, ()
+        if isinstance(env, Env) and env.close is not None and state:
+            env.close(state)

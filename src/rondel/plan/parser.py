@@ -1,0 +1,214 @@
+"""From a line of text to a plan.
+
+    plan     = fragment ("|" fragment)*  or  preset ["*" number]
+    fragment = name ("+" name)* ["*" (number | number ".." number | "auto")]
+
+A name is a stage or an alias; the number is of copies of the whole fragment. A range, or `auto`,
+is as many as there is room for. Blanks mean nothing.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rondel.errors import RondelError
+from rondel.plan.diagnostics import Place, Token, error_at, is_word, join_words, one_line, tokens
+from rondel.plan.pieces import ALIASES, AUTO, ORDER, Piece, Written
+from rondel.plan.plan import Plan
+from rondel.plan.presets import PRESETS
+from rondel.plan.rules import check_rules, first_fault
+
+_NUMBER = r"-?[0-9]{1,9}"
+_RANGE = r"([0-9]{1,9})\.\.([0-9]{1,9})"
+
+
+def parse(text: str, lag: int | None = None, free: bool | None = None) -> Plan:
+    """The plan that a text means; `lag` and `free` go before what a preset says of them.
+
+    >>> parse("actor*8 | learner", lag=1)
+    >>> parse("impala*8")
+    """
+    text = one_line(text)
+    words = tokens(text)
+    if not words:
+        return Plan(())  # which says that it is empty
+    name = words[0].text
+    alone = len(words) == 1 or words[1].text == "*"
+    if name in PRESETS and alone and not {"|", "+"} & {word.text for word in words}:
+        preset = PRESETS[name]
+        pieces = _scaled(text, name, words[1:])
+        lag = preset.lag if lag is None else lag
+        free = preset.free if free is None else free
+    else:
+        pieces = _read(text, words)
+    return Plan(pieces, 0 if lag is None else lag, bool(free))
+
+
+def _read(text: str, words: list[Token]) -> tuple[Piece, ...]:
+    pieces: list[Piece] = []
+    written = Written(text, [], [])
+    end = Token("", len(text))
+    fragment: list[Token] = []
+    for word in (*words, end):
+        if word is not end and word.text != "|":
+            fragment.append(word)
+            continue
+        piece, stages, copies = _fragment(text, fragment, word)
+        pieces.append(piece)
+        written.stages.append(stages)
+        written.copies.append(copies)
+        fragment = []
+    fault = first_fault(pieces)
+    if fault:
+        raise check_rules(fault, written)
+    return tuple(pieces)
+
+
+def _fragment(text: str, words: list[Token], stop: Token) -> tuple[Piece, list[Place], Place]:
+    """The piece that some words mean, with the places of its stages and of its copies.
+
+    `stop` is what stands behind them: a cut, or the end.
+    """
+    star = next((i for i, word in enumerate(words) if word.text == "*"), len(words))
+    ending = (*words, stop)[star]
+    stages: list[str] = []
+    places: list[Place] = []
+    for i, word in enumerate((*words[:star], ending)):
+        if i % 2 == 0:
+            _expect_name(text, word)
+            meaning = ALIASES.get(word.text, (word.text,))
+            stages += meaning
+            places += [word.place] * len(meaning)
+        elif word is not ending:
+            _expect_plus(text, words[i - 1], word)
+    copies, place = _copies(text, words[star:], stop)
+    return Piece(tuple(stages), *copies), places, place
+
+
+def _expect_name(text: str, word: Token) -> None:
+    if re.fullmatch(_NUMBER, word.text):
+        raise error_at("Copies stand behind what is copied: `actor*4`.", text, word.place)
+    if word.text in ("", "+", "|", "*"):
+        where = f"before `{word.text}`" if word.text else "at the end"
+        work = f"one of {join_words((*ORDER, *ALIASES), 'or')} would work"
+        raise error_at(f"A stage is missing {where}; {work}.", text, word.place)
+    if not is_word(word):
+        raise _meaningless(text, word)
+
+
+def _expect_plus(text: str, before: Token, word: Token) -> None:
+    if is_word(word):
+        wrong = f"`+` or `|` is missing between {before.text} and {word.text}"
+        raise error_at(f"{wrong}: `+` keeps them together, `|` cuts.", text, word.place)
+    if word.text != "+":
+        raise _meaningless(text, word)
+
+
+def _copies(text: str, words: list[Token], stop: Token) -> tuple[tuple[int, int | None], Place]:
+    """The number behind `*`, with the least of a range, and its place; 1 where there is none."""
+    if not words:
+        return (1, None), stop.place
+    if len(words) == 1:
+        raise error_at(
+            "A number of copies is missing behind `*`; `*4` would work.", text, words[0].place
+        )
+    star, given, *more = _without_blanks(words)
+    number = _number_or_range(given.text)
+    if number is None:
+        wrong = f"{given.text!r} is no number of copies"
+        work = "a whole number, 1 or more, would work, or a range (`4..16`), or `auto`"
+        raise error_at(f"{wrong}: {work}.", text, given.place)
+    if more:
+        raise _behind_copies(text, given.text, more[0])
+    return number, (star.start, given.place[1])
+
+
+def _without_blanks(words: list[Token]) -> list[Token]:
+    """`*`, what stands behind it, and the rest; a range may be written with blanks."""
+    star, first, *rest = words
+    for n in (1, 2):
+        whole = first.text + "".join(word.text for word in rest[:n])
+        if re.fullmatch(_RANGE, whole):
+            return [star, Token(whole, first.start), *rest[n:]]
+    return words
+
+
+def _number_or_range(word: str) -> tuple[int, int | None] | None:
+    """The copies and the least of them; None if it is nothing of the kind."""
+    if word == "auto":
+        return AUTO, 1
+    if found := re.fullmatch(_RANGE, word):
+        return int(found[2]), int(found[1])
+    return (int(word), None) if re.fullmatch(_NUMBER, word) else None
+
+
+def _behind_copies(text: str, number: str, word: Token) -> RondelError:
+    if word.text == "+":
+        wrong = f"Copies are of the whole piece, so `*{number}` stands at its end"
+        return error_at(f"{wrong}: `actor+memory*{number}`.", text, word.place)
+    if word.text == "*":
+        return error_at(
+            "This piece's copies are given already; one `*` would work.", text, word.place
+        )
+    if is_word(word):
+        return error_at(f"`|` is missing before {word.text}, to cut there.", text, word.place)
+    return _meaningless(text, word)
+
+
+def _meaningless(text: str, word: Token) -> RondelError:
+    wrong = f"`{word.text}` means nothing in a plan"
+    return error_at(f"{wrong}: `+` joins stages, `|` cuts, `*4` makes copies.", text, word.place)
+
+
+def _scaled(text: str, name: str, words: list[Token]) -> tuple[Piece, ...]:
+    """A preset's pieces, with the copies asked for."""
+    template = PRESETS[name].text
+    pieces = _read(template, tokens(template))
+    if not words:
+        return pieces
+    (asked, least), place = _copies(text, words, Token("", len(text)))
+    if least is not None:
+        return _with_range(text, name, place, asked, least)
+    most = max(piece.copies for piece in pieces)
+    if asked < 1:
+        wrong = f"{asked} copies of {name} can't run"
+        raise error_at(f"{wrong}: a whole number, 1 or more, would work.", text, place)
+    if most == 1 and asked > 1:
+        wrong = f"{name} has one copy of each piece, so it is unclear what to copy"
+        raise error_at(f"{wrong}; write it out: `{template}`, with your copies.", text, place)
+    scaled = _scale(pieces, asked)
+    if scaled is None:
+        below = next(n for n in range(asked, 0, -1) if _scale(pieces, n))
+        above = next(n for n in range(asked, asked + most) if _scale(pieces, n))
+        wrong = f"{name} is `{template}`, which does not scale evenly to {asked}"
+        raise error_at(f"{wrong}; {name}*{below} or {name}*{above} would work.", text, place)
+    return scaled
+
+
+def _with_range(text: str, name: str, place: Place, most: int, least: int) -> tuple[Piece, ...]:
+    """A preset's pieces, with a range of copies of what it has most of; the rest stays."""
+    template = PRESETS[name].text
+    pieces = _read(template, tokens(template))
+    many = max(2, *(piece.copies for piece in pieces))
+    ranged = [
+        piece._replace(copies=most, least=least) if piece.copies == many else piece
+        for piece in pieces
+    ]
+    fault = first_fault(ranged)
+    if fault:
+        raise error_at(f"{name} is `{template}`. {fault.sentence}", text, place)
+    return tuple(ranged)
+
+
+def _scale(pieces: tuple[Piece, ...], number: int) -> tuple[Piece, ...] | None:
+    """The rule that `presets` tells; None if it would make parts of a copy."""
+    most = max(piece.copies for piece in pieces)
+    scaled = []
+    for piece in pieces:
+        copies, left = divmod(piece.copies * number, most)
+        if piece.copies == 1 or copies == 0:
+            copies, left = 1, 0
+        if left:
+            return None
+        scaled.append(piece._replace(copies=copies))
+    return tuple(scaled)

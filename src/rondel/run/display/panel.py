@@ -1,0 +1,134 @@
+"""The panel's box, drawn: a run, or several seeds of it, as a renderable of rich's."""
+
+from __future__ import annotations
+
+import math
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+from rich.box import ROUNDED
+from rich.cells import set_cell_size
+from rich.console import RenderableType
+from rich.panel import Panel as Box
+from rich.table import Table
+from rich.text import Text
+
+from rondel.formatting import duration, number, short_number
+from rondel.run.display import utilisation
+
+if TYPE_CHECKING:
+    from rondel.run.display.display import Progress
+
+CURVE = 52  # columns of the return's curve
+_BESIDE = 68  # columns that figures and metrics need beside each other
+_LAG = "policy/lag"  # the metric that says how old the weights are that act
+
+
+def of_seeds(each: list[Progress], width: int) -> RenderableType:
+    """A row for each of several seeds."""
+    table = Table.grid(padding=(0, 2))
+    for heading in ("seed", "", "steps", "return", "length", "episodes", "steps/s", "left"):
+        table.add_column(heading, justify="left" if not heading else "right", no_wrap=True)
+    table.add_row(*(Text(str(column.header), style="dim") for column in table.columns))
+    for one in each:
+        table.add_row(
+            str(one.seed),
+            utilisation.bar(one.part, 10, "cyan"),
+            short_number(one.steps),
+            Text(number(one.return_mean), style="bold"),
+            number(one.length_mean),
+            short_number(one.episodes),
+            number(one.steps_per_second or None),
+            duration(one.left) if one.left else "",
+        )
+    title = Text.assemble((each[0].algorithm, "bold"), f" on {each[0].env}")
+    return Box(table, box=ROUNDED, title=title, title_align="left", border_style="dim", width=width)
+
+
+def of_run(
+    progress: Progress, curve: list[float], width: int, height: int | None = None
+) -> RenderableType:
+    """The box: how far, figures and metrics beside each other, then the ring and its loads.
+
+    What would help is left out where that would make it higher than `height`. It is one text, which
+    takes a fraction of the time of tables in tables to draw.
+    """
+    inside = width - 4
+    clock = f"{duration(progress.left)} left" if progress.left else duration(progress.seconds)
+    long = max(10, min(CURVE, inside - 20))
+    far = utilisation.bar(progress.part, long, "cyan")
+    lines = [
+        Text.assemble(far, f"  {progress.part:4.0%}  ", (clock, "dim")),
+        Text(sparkline(_fewer(curve, long)), "cyan"),
+        Text(),
+        *_figures(progress, inside),
+    ]
+    if seen := progress.load:
+        lag = progress.metrics.get(_LAG)
+        ring = utilisation.draw(seen, lag, inside)
+        if height and len(lines) + 1 + len(ring) + 2 > height:
+            ring = utilisation.draw(seen, lag, inside, brief=True)
+        lines += [Text(), *ring]
+    title = Text.assemble((progress.algorithm, "bold"), f" on {progress.env}")
+    text = Text("\n", no_wrap=True, overflow="ellipsis").join(lines)
+    return Box(text, box=ROUNDED, title=title, title_align="left", border_style="dim", width=width)
+
+
+def _figures(progress: Progress, width: int) -> list[Text]:
+    """What is known of the run at the left, its metrics at the right; in little room below."""
+    left = [
+        ("return", number(progress.return_mean)),
+        ("length", number(progress.length_mean)),
+        ("episodes", f"{progress.episodes:,}"),
+        ("steps", f"{progress.steps:,} of {short_number(progress.total_steps)}"),
+        ("steps/s", number(progress.steps_per_second or None)),
+    ]
+    if progress.until_return is not None:
+        left[0] = ("return", f"{left[0][1]} until {number(progress.until_return)}")
+    shown = progress.metrics.items()
+    right = [(name, number(x)) for name, x in shown if not (progress.load and _LAG in name)]
+    # widths are fixed so that nothing moves while the numbers grow
+    if width < _BESIDE:
+        labels = min(24, 2 + max(len(label) for label, _ in (*left, *right)))
+        return [_figure(*pair, labels, 20) for pair in (*left, *right)]
+    beside = zip_longest(left, right, fillvalue=("", ""))
+    return [
+        _figure(label, text, 10, 24) + _figure(name, value, 26, -8)
+        for (label, text), (name, value) in beside
+    ]
+
+
+def _figure(label: str, value: str, columns: int, more: int) -> Text:
+    """A label and its value in so many columns, the value at their right if these are negative."""
+    name = set_cell_size(
+        label if len(label) <= columns - 2 else f"{label[: columns - 3]}…", columns
+    )
+    text = f"{value:{more}}" if more > 0 else f"{value:>{-more}}"
+    return Text.assemble((name, "dim"), (text, "bold" if label == "return" else ""))
+
+
+def _fewer(curve: list[float], columns: int) -> list[float]:
+    """The last known value of each of so many stretches of a curve."""
+    if not curve or columns >= len(curve):
+        return curve
+    fewer = [math.nan] * columns
+    for i, value in enumerate(curve):
+        if not math.isnan(value):
+            fewer[i * columns // len(curve)] = value
+    return fewer
+
+
+def sparkline(values: list[float]) -> str:
+    """A character for each value up to the last known one; NaN stays at the value before it."""
+    known = [value for value in values if not math.isnan(value)]
+    if not known:
+        return ""
+    low, high = min(known), max(known)
+    bars, text = "▁▂▃▄▅▆▇█", " "
+    for value in values:
+        if math.isnan(value):
+            text += text[-1]
+        else:
+            text += bars[int((value - low) / (high - low or 1.0) * (len(bars) - 1))]
+    end = max(i for i, value in enumerate(values) if not math.isnan(value))
+    return text[1 : end + 2]

@@ -1,0 +1,129 @@
+"""Pictures in a row as a file: a GIF, or an MP4 where imageio-ffmpeg is there."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from importlib.util import find_spec
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any, TypeAlias
+
+import numpy as np
+
+from rondel.errors import RondelError
+from rondel.run.storage.atomic_files import atomic_write, refuse_to_replace
+
+Image: TypeAlias = Any  # one of Pillow's
+
+_SIDE = 320  # pixels that small pictures are brought to
+_BAND, _LETTERS = 24, 14  # the caption's height and that of its letters
+_MOST_GIF = 50  # pictures a second: what is quicker is shown slower than it says
+
+
+def check(path: Path, fps: int, overwrite: bool) -> None:
+    """Refuse a file that can't be written, before anything is played for it."""
+    if path.suffix not in _WRITERS:
+        raise RondelError(f"{path} is no video that can be written: {_offered()} would work.")
+    refuse_to_replace(path, overwrite)
+    if path.suffix == ".mp4" and find_spec("imageio_ffmpeg") is None:
+        raise RondelError(
+            'An .mp4 needs the package imageio-ffmpeg: pip install "rondel[video]". A .gif needs '
+            "nothing more."
+        )
+    most = _MOST_GIF if path.suffix == ".gif" else 1_000
+    if not 1 <= fps <= most:
+        raise RondelError(f"fps={fps} can't work in {path.name}: 1 to {most} would.")
+
+
+def _offered() -> str:
+    return " or ".join(f"a name that ends in {suffix}" for suffix in _WRITERS)
+
+
+def framed(picture: np.ndarray, caption: str) -> Image:
+    """A picture [height, width, 3] uint8 with a caption below, in even numbers of pixels."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    height, width, _ = picture.shape
+    scale = max(1, _SIDE // max(height, width))
+    drawn = Image.fromarray(picture).resize((width * scale, height * scale), Image.Resampling.BOX)
+    font = ImageFont.load_default(_LETTERS)
+    across = max(drawn.width, round(font.getlength(caption)) + 16)
+    size = (across + across % 2, drawn.height + _BAND + drawn.height % 2)
+    whole = Image.new("RGB", size, "white")
+    whole.paste(drawn, ((size[0] - drawn.width) // 2, 0))
+    ImageDraw.Draw(whole).text((8, drawn.height + 3), caption, "#333333", font)
+    return whole
+
+
+_PATIENCE = 60.0  # seconds that the program has for what is left when all was handed to it
+
+
+def write(images: Iterable[Image], path: Path, fps: int) -> Path:
+    """Write the file, all of it or nothing. The first picture says how large it is."""
+    try:
+        with atomic_write(path) as partial:
+            _WRITERS[path.suffix](_alike(iter(images)), partial, fps)
+    except OSError as error:
+        raise RondelError(
+            f"Writing the video {path} failed: {error.strerror or error}. Make space there, make "
+            "the folder writable, or choose another file."
+        ) from error
+    return path
+
+
+def _alike(images: Iterator[Image]) -> Iterator[Image]:
+    """All as large as the first."""
+    first = next(images)
+    yield first
+    for image in images:
+        yield image if image.size == first.size else image.resize(first.size)
+
+
+def _gif(images: Iterator[Image], path: Path, fps: int) -> None:
+    few = (image.quantize(64, dither=0) for image in images)  # colours: small files
+    first = next(few)
+    first.save(
+        path, "GIF", save_all=True, append_images=few, duration=round(100 / fps) * 10, loop=0
+    )
+
+
+def _mp4(images: Iterator[Image], path: Path, fps: int) -> None:
+    import imageio_ffmpeg
+
+    first = next(images)
+    width, height = first.size
+    taken = f"-f rawvideo -pix_fmt rgb24 -s {width}x{height} -r {fps} -i -"
+    given = "-pix_fmt yuv420p -movflags +faststart -f mp4"
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-y", "-loglevel", "error", *taken.split()]
+    command += [*given.split(), str(path)]
+    with (
+        tempfile.TemporaryFile() as said,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=said, stderr=said) as process,
+    ):
+        assert process.stdin is not None
+        try:
+            for image in chain([first], images):
+                if not _taken(process.stdin, image.tobytes()):
+                    break
+        finally:
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+        if process.wait(_PATIENCE):
+            said.seek(0)
+            raise OSError(errno.EIO, said.read().decode(errors="replace").strip())
+
+
+def _taken(pipe: IO[bytes], data: bytes) -> bool:
+    """Hand data to a program, unless it has ended, of which it will say why."""
+    try:
+        pipe.write(data)
+    except BrokenPipeError:
+        return False
+    return True
+
+
+_WRITERS: dict[str, Callable[[Iterator[Image], Path, int], None]] = {".gif": _gif, ".mp4": _mp4}

@@ -1,0 +1,169 @@
+"""Greedy episodes in fresh environments: how good a policy is.
+
+Every lane plays the same number of episodes, so short ones don't count more often than long ones.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from rondel.execution.hostenv.seeds import Purpose, lane_seeds
+from rondel.execution.stages.acting import compute_action
+from rondel.execution.stages.rng import per_lane, purpose_key
+from rondel.execution.stages.task import to_device
+from rondel.ops import random
+from rondel.types import Algorithm, Array, Env, HostWorld, Step, Tree
+
+_HOST_LANES = 20  # host environments are made one by one
+_TRACED_LANES = 500
+_MAX_STEPS = 100_000  # of a lane: some policies never end an episode
+
+
+class Evaluation(NamedTuple):
+    """The episodes of an evaluation, in order."""
+
+    returns: np.ndarray
+    lengths: np.ndarray
+    unfinished: int = 0  # episodes that went on for too long; they count as far as they got
+
+    @property
+    def mean(self) -> float:
+        return float(self.returns.mean())
+
+
+class _Tally(NamedTuple):
+    """Episodes that each lane has ended [b, quota], and how many that is [b]."""
+
+    returns: Tree
+    lengths: Tree
+    ended: Tree
+
+
+def run_episodes(
+    algorithm: Algorithm, env: Env | HostWorld, weights: Tree, episodes: int, seed: int
+) -> Evaluation:
+    """Play `episodes` episodes greedily. The environments' randomness comes from `seed`."""
+    most = _TRACED_LANES if isinstance(env, Env) else _HOST_LANES
+    lanes = min(episodes, most)
+    quota = -(-episodes // lanes)
+    keys = purpose_key(seed, Purpose.EVALUATE), purpose_key(seed, Purpose.EVALUATE, 1)
+    lane = np.arange(lanes, dtype=np.int32)
+    if isinstance(env, Env):
+        tally, step = _in_program(algorithm, env, quota, weights, keys, lane)
+    else:
+        seeds = lane_seeds(seed, Purpose.EVALUATE, lanes)
+        tally, step = _on_host(algorithm, env, weights, keys[1], lane, quota, seeds)
+    return _collect(tally, step, episodes)
+
+
+def greedy(
+    algorithm: Algorithm, weights: Tree, carry: Tree, step: Step, key: Array, lane: Array, t: Array
+) -> tuple[Array, Tree]:
+    """The actions of step t, and what the lanes remember then."""
+    keys = per_lane(random.fold(key, t), lane)
+    action, carry, _, _ = compute_action(
+        algorithm, weights, carry, step.obs, step.first, keys, lane, explore=False
+    )
+    return action, carry
+
+
+def _in_program(
+    algorithm: Algorithm, env: Env, quota: int, weights: Tree, keys: Tree, lane: Tree
+) -> tuple[_Tally, Step]:
+    env_key, act_key = keys
+    start = jax.jit(env.init) if env.pure else env.init
+    begun = start(per_lane(env_key, lane))
+    play = jax.jit(partial(_traced, algorithm, env, quota))
+    try:
+        return jax.tree.map(np.asarray, play(weights, *begun, act_key, lane))
+    finally:
+        if env.close is not None:
+            env.close(begun[0])
+
+
+def _traced(
+    algorithm: Algorithm,
+    env: Env,
+    quota: int,
+    weights: Tree,
+    state: Tree,
+    step: Step,
+    act_key: Array,
+    lane: Array,
+) -> tuple[_Tally, Step]:
+
+    def one(loop: Tree) -> Tree:
+        state, step, carry, tally, t = loop
+        action, carry = greedy(algorithm, weights, carry, step, act_key, lane, t)
+        state, step = env.step(state, action)
+        return state, step, carry, _count(tally, step), t + 1
+
+    def goes_on(loop: Tree) -> Array:
+        *_, tally, t = loop
+        return (tally.ended < quota).any() & (t < _MAX_STEPS)
+
+    shape = (lane.shape[0], quota)
+    tally = _Tally(jnp.zeros(shape), jnp.zeros(shape, jnp.int32), jnp.zeros(shape[0], jnp.int32))
+    loop = (state, step, algorithm.carry(lane), tally, jnp.int32(0))
+    _, step, _, tally, _ = lax.while_loop(goes_on, one, loop)
+    return tally, step
+
+
+def _count(tally: _Tally, step: Step) -> _Tally:
+    done = (step.terminated | step.truncated) & (step.episode_length > 0)
+    quota = tally.returns.shape[1]
+    here = (jnp.arange(quota)[None] == tally.ended[:, None]) & done[:, None]
+    return _Tally(
+        jnp.where(here, step.episode_return[:, None], tally.returns),
+        jnp.where(here, step.episode_length[:, None], tally.lengths),
+        tally.ended + done,
+    )
+
+
+def _on_host(
+    algorithm: Algorithm,
+    world: HostWorld,
+    weights: Tree,
+    key: Array,
+    lane: Tree,
+    quota: int,
+    seeds: np.ndarray,
+) -> tuple[_Tally, Step]:
+    choose = jax.jit(partial(greedy, algorithm))
+    env = world.make(len(lane), 0)
+    try:
+        step, carry = env.reset(seeds), algorithm.carry(lane)
+        shape = (len(lane), quota)
+        tally = _Tally(
+            np.zeros(shape, np.float32), np.zeros(shape, np.int32), np.zeros(shape[0], int)
+        )
+        for t in range(_MAX_STEPS):
+            action, carry = choose(weights, carry, to_device(step), key, lane, t)
+            step = env.step(np.asarray(action))
+            done = (step.terminated | step.truncated) & (step.episode_length > 0)
+            for i in np.flatnonzero(done & (tally.ended < quota)):
+                tally.returns[i, tally.ended[i]] = step.episode_return[i]
+                tally.lengths[i, tally.ended[i]] = step.episode_length[i]
+                tally.ended[i] += 1
+            if (tally.ended >= quota).all():
+                break
+        return tally, step
+    finally:
+        env.close()
+
+
+def _collect(tally: _Tally, step: Step, episodes: int) -> Evaluation:
+    """All episodes, lane by lane; one that ran out of time counts as far as it got."""
+    returns, lengths, ended = (np.array(x) for x in tally)
+    quota = returns.shape[1]
+    late = np.flatnonzero(ended < quota)
+    returns[late, ended[late]] = np.asarray(step.episode_return)[late]
+    lengths[late, ended[late]] = np.asarray(step.episode_length)[late]
+    played = np.arange(quota)[None] <= ended[:, None]
+    return Evaluation(returns[played][:episodes], lengths[played][:episodes], len(late))

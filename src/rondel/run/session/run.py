@@ -1,0 +1,161 @@
+"""A run: a ring with a goal, to be stepped through, asked, saved."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from rondel.envs.guard.guarded_env import with_deadline
+from rondel.errors import RondelError, at_least
+from rondel.execution.backends.protocol import Backend
+from rondel.execution.loop.ring import Ring
+from rondel.execution.loop.rounds import Report
+from rondel.execution.loop.sync_loop import Limits, run_rounds
+from rondel.execution.stages import episode_stats
+from rondel.run.policy.evaluation import Evaluation, run_episodes
+from rondel.run.policy.policy import Policy
+from rondel.run.profiling import plan_alternatives
+from rondel.run.profiling.run_profile import Profile, RunFacts, take_profile
+from rondel.run.session.create_backend import create_backend
+from rondel.run.setup.prepare import Setup
+from rondel.run.storage import checkpoint, locate
+from rondel.run.storage.metadata import read
+from rondel.run.storage.run_folder import run_metadata
+from rondel.types import Tree
+
+
+class Run:
+    """Iterate over it to take its rounds one by one: each gives a `Report`."""
+
+    def __init__(
+        self,
+        setup: Setup,
+        limits: Limits,
+        machine: str,
+        path: Path | None = None,
+        backend: Backend | None = None,
+    ) -> None:
+        self.setup, self.limits, self.machine, self.path = setup, limits, machine, path
+        self.ring = Ring(setup.task, setup.plan, backend or create_backend(setup))
+        self._asked = itertools.count()
+        self.eval_episodes = 100  # that it plays at its end
+        self.env_named: str | None = None  # how its environment was asked for, if by a name
+        self.at_a_time = 1  # seeds that train beside each other and share the machine, with it
+        self.notes: list[str] = []  # what its user should know, such as of a loaded checkpoint
+        self.result: dict[str, Any] = {}  # what `train` says at the end
+
+    def __iter__(self) -> Iterator[Report]:
+        return self.rounds(at_a_time=1)
+
+    def rounds(self, at_a_time: int | None = None) -> Iterator[Report]:
+        """The rounds up to the limits. A fused ring can run several in one call."""
+        return run_rounds(self.ring, self.limits, at_a_time, self.advice)
+
+    @property
+    def steps(self) -> int:
+        """Transitions so far."""
+        return self.ring.steps
+
+    @property
+    def episodes(self) -> int:
+        """Episodes that have ended so far."""
+        return int(self.ring.recent.ended)
+
+    @property
+    def return_mean(self) -> float | None:
+        """Mean return of the last 100 episodes of training; None before the first has ended."""
+        return float(episode_stats.means(self.ring.recent)[0]) if self.episodes else None
+
+    @property
+    def state(self) -> Tree:
+        """The learner's state."""
+        return self.ring.learner()
+
+    @property
+    def policy(self) -> Policy:
+        """What has been learned so far."""
+        task = self.setup.task
+        return Policy(task.algorithm, task.env.spec, self.ring.acting(), self._asked)
+
+    def evaluate(self, episodes: int = 100, seed: int | None = None) -> Evaluation:
+        """Greedy episodes in fresh environments."""
+        at_least(1, episodes=episodes)
+        task = self.setup.task
+        seed = task.seed if seed is None else seed
+        world = with_deadline(task.env, self.setup.options.deadline)
+        return run_episodes(task.algorithm, world, self.ring.acting(), episodes, seed)
+
+    def profile(self) -> Profile:
+        """Where its time went so far. What ran elsewhere must not have ended yet."""
+        return take_profile(self.ring, self.about)[0]
+
+    @cached_property
+    def about(self) -> RunFacts:
+        """What matters of it to what bounds it, and what it could do about that."""
+        return plan_alternatives.facts_of(self.setup, self.ring.fused)
+
+    def save(self, folder: Path | None = None) -> Path:
+        """Write a checkpoint into the run's folder, or into another."""
+        folder = folder or self.path
+        if folder is None:
+            raise RondelError("This run has no folder to save into: name one, run.save(folder).")
+        meta = run_metadata(self.setup, self.limits.steps, self.limits.until_return, self.machine)
+        ring = self.ring
+        meta |= {"round": ring.round, "steps": ring.steps, "in_flight": len(ring.pending)}
+        meta |= {"eval_episodes": self.eval_episodes}
+        return checkpoint.save(folder, ring.tree(), ring.stored(), meta)
+
+    def restore(self, path: Path, with_memory: bool = True) -> None:
+        """Go on from a checkpoint; if its memory is gone or left out, that stays empty."""
+        saved = read(path)
+        empty = self.ring.stored()
+        like = self.ring.tree_like(saved.in_flight)
+        state, memory, _ = checkpoint.load(path, like, empty if with_memory else None)
+        if memory is None:
+            gone = "gone" if with_memory else "left out"
+            self.notes.append(f"this checkpoint's memory is {gone}: it starts empty")
+            memory = empty
+        state, memory = jax.tree.map(jnp.array, (state, memory))
+        self.ring.restore(state, memory, saved.round, saved.steps)
+        self.eval_episodes = saved.eval_episodes
+
+    def close(self) -> None:
+        """Free what the environments hold."""
+        self.ring.close()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None:  # what was learned can be asked for after the end, wherever it was
+                self.ring.weights = self.ring.acting()
+        finally:
+            self.close()
+
+    def advice(self) -> str:
+        """What to say and to try when a loss is no number."""
+        try:
+            good = locate.find_checkpoint(self.path) if self.path else None
+        except RondelError:
+            good = None
+        saved = (
+            f"The last good checkpoint is {good}." if good else "No checkpoint was saved before."
+        )
+        return (
+            f"{saved} If the environment's observations and rewards are finite, a smaller "
+            "learning_rate or max_grad_norm, or rewards of a smaller size (scale_rewards), "
+            "usually help."
+        )

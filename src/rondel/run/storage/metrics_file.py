@@ -1,0 +1,150 @@
+"""metrics.jsonl: what a run measured, one JSON object a line, a line a report.
+
+Every row has round, steps, episodes, seconds, steps_per_second, return_mean and length_mean, and
+the algorithm's own metrics by name ("loss/policy", "entropy"). A number that isn't finite is null,
+which every reader of JSON takes. So is a speed that isn't known yet: before the second call came
+back, and once more in the row in which the last program has been compiled, since it is measured
+anew from there. Until then it is that of a warm-up, if there is one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+from rondel.errors import RondelError
+
+_HUGE = 1e300  # what is beyond can't be drawn either
+_LONGEST = 1 << 20  # bytes of a line: no row of ours is near it
+
+
+class MetricsFile:
+    """Writes rows to a run's metrics.jsonl; each is in the file when `write` returns.
+
+    A run that goes on from a checkpoint gives `resume_at`, the steps that it had done: rows beyond
+    are dropped, for the run will write them again, and so is a line that a kill cut in half. Two at
+    a time would mix their rows, so the second is refused for as long as the first lives.
+    """
+
+    def __init__(self, path: Path, resume_at: int | None = None) -> None:
+        self._path = Path(path)
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            # without a buffer: what could not be written must not come back when it is closed
+            self._file = _regular(self._path).open("ab", buffering=0)
+        except OSError as error:
+            raise self._refusal(error) from error
+        try:
+            self._claim()
+            self._end = 0 if resume_at is None else _length_until(self._path, resume_at)
+            self._file.truncate(self._end)
+        except OSError as error:
+            self._file.close()
+            raise self._refusal(error) from error
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _claim(self) -> None:
+        """Nobody else may write while this file is open; the kernel forgets it with the process."""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RondelError(
+                f"Another process is still writing to the run in {self._path.parent}: wait for its "
+                "end or end it, or choose another folder."
+            ) from None
+        except OSError:  # some network file systems have no locks
+            pass
+
+    def write(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the row as it is in the file, in plain numbers."""
+        plain = {name: _plain(value) for name, value in row.items()}
+        line = json.dumps(plain) + "\n"
+        left = memoryview(line.encode())
+        try:
+            while left:
+                left = left[self._file.write(left) :]
+        except OSError as error:
+            with suppress(OSError):  # a full disk may have taken half of it
+                self._file.truncate(self._end)
+            raise self._refusal(error) from error
+        self._end += len(line)
+        return plain
+
+    def sync(self) -> None:
+        """Let the rows outlast a loss of power, as the checkpoint does that comes after them."""
+        with suppress(OSError):  # what is not on a disk has nothing to wait for
+            os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> MetricsFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _refusal(self, error: OSError) -> RondelError:
+        return RondelError(
+            f"Writing the metrics to {self._path} failed: {error.strerror}. Make space there or "
+            "make the folder writable, or choose another folder for the run."
+        )
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """All rows, oldest first; none if there is no file. A line cut in half is left out."""
+    try:
+        return [row for row, _ in _rows(Path(path))]
+    except OSError as error:
+        raise RondelError(f"{path} can't be read: {error.strerror}.") from error
+
+
+def number(row: Mapping[str, Any], name: str) -> float | None:
+    """What a row says of `name`, if that is a finite number: anyone may have written the file."""
+    value = row.get(name)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return float(value) if abs(value) < _HUGE else None
+
+
+def _rows(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
+    """Each whole row with the place in the file where it ends."""
+    if not path.exists():
+        return
+    end = 0
+    with _regular(path).open("rb") as file:
+        for line in iter(lambda: file.readline(_LONGEST), b""):
+            end += len(line)
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if line.endswith(b"\n") and isinstance(row, dict):
+                yield row, end
+
+
+def _regular(path: Path) -> Path:
+    # opening a pipe would wait for ever
+    if path.exists() and not path.is_file():
+        raise RondelError(f"{path} is not a file: move it out of the way.")
+    return path
+
+
+def _length_until(path: Path, steps: int) -> int:
+    kept = takewhile(lambda found: (number(found[0], "steps") or 0) <= steps, _rows(path))
+    return max((end for _, end in kept), default=0)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can hold: NumPy and JAX scalars become Python's, what isn't finite becomes None."""
+    value = value.item() if hasattr(value, "item") else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,226 @@
+"""The folder of a run, and what is written there about it."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import json
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rondel import spaces
+from rondel.algorithms import catalogue
+from rondel.envs.arguments import split
+from rondel.envs.registry import WORLDS, id_without_world
+from rondel.errors import RondelError
+from rondel.plan.parser import parse
+from rondel.run.setup.prepare import Options, Setup, prepare
+from rondel.run.setup.user_network import is_own
+from rondel.run.storage.atomic_files import replace_file
+from rondel.run.storage.locate import META
+from rondel.run.storage.metadata import SavedRun
+
+
+def claim(out: str | os.PathLike[str] | None, name: str, env_id: str, which: str) -> Path:
+    """A new folder for a run: `out`, or one under runs/ that is named by what runs."""
+    if out is None:
+        env = "".join(c if c.isalnum() or c in "-_." else "-" for c in id_without_world(env_id))
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        stem = Path("runs") / f"{name}-{env}-{which}-{stamp}"
+        tries = (stem, *(stem.with_name(f"{stem.name}-{i}") for i in range(2, 1000)))
+        path = next(p for p in tries if not p.exists())
+    else:
+        path = Path(out)
+        for held, what in (("", "a run"), (f"{_SEED}*/", "the runs of several seeds")):
+            if any(path.glob(f"{held}checkpoints/[0-9]*")):
+                raise RondelError(
+                    f"{path} already holds {what}. Go on with it by `rondel resume {path}`, "
+                    "or choose another folder."
+                )
+    _make(path)
+    return path
+
+
+def claim_for_seeds(path: Path, seeds: Sequence[int]) -> list[Path]:
+    """A folder for each seed in a folder that was claimed; all at once, so that none is missed."""
+    if (path / "config.json").exists():
+        raise RondelError(f"{path} is the folder of a single run: choose another one.")
+    if strange := sorted(str(seed) for seed in set(seeds_in(path)) - set(seeds)):
+        raise RondelError(
+            f"{path} has folders of other seeds, {', '.join(strange)}: choose another folder, or "
+            "remove them."
+        )
+    paths = [path / f"{_SEED}{seed}" for seed in seeds]
+    for one in paths:
+        _make(one)
+    return paths
+
+
+def release(path: Path, *inside: Path) -> None:
+    """Remove a folder that was claimed, and those inside, unless there is something in them."""
+    with suppress(OSError):
+        if not any(any(one.iterdir()) for one in inside):
+            for one in (*inside, path):
+                one.rmdir()
+
+
+def seeds_in(path: Path) -> dict[int, Path]:
+    """The folders of a folder's runs by seed; none if it is the folder of a single run."""
+    try:
+        if (path / "checkpoints").is_dir():
+            return {}
+        named = [p for p in path.glob(f"{_SEED}*") if p.name.removeprefix(_SEED).isdecimal()]
+        found = {int(p.name.removeprefix(_SEED)): p for p in named if p.is_dir()}
+    except OSError:
+        return {}
+    return {seed: found[seed] for seed in sorted(found) if seed < 2**32}
+
+
+def title(path: Path) -> str:
+    """The name of a run's folder, behind that of the folder of seeds if it is in one."""
+    inside = path in seeds_in(path.parent).values()
+    return f"{path.parent.name} {path.name}" if inside else path.name
+
+
+_SEED = "seed-"
+
+
+def _make(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RondelError(
+            f"The run's folder {path} can't be made: {error.strerror}. Choose another."
+        ) from error
+
+
+def run_metadata(setup: Setup, steps: int, until_return: float, machine: str) -> dict[str, Any]:
+    """A run in words and numbers that JSON can hold; `setup_from` reads it back."""
+    spec = setup.task.env.spec
+    config = setup.config
+    return {
+        "algorithm": setup.name,
+        "env": spec.id,
+        "seed": setup.task.seed,
+        "config": _as_dict(config),
+        "options": dataclasses.asdict(setup.options),
+        "total_steps": steps,
+        "until_return": until_return if until_return != float("inf") else None,
+        "observation": spaces.to_json(spec.observation),
+        "action": spaces.to_json(spec.action),
+        "machine": machine,
+        "versions": {
+            n: importlib.metadata.version(n) for n in ("rondel", "jax", "jaxlib", "numpy")
+        },
+    }
+
+
+PLACING = ("plan", "lag", "free", "on", "resources", "address", "deadline", "restarts")
+
+
+def setup_from(
+    saved: SavedRun,
+    algorithm: Any,
+    env: Any,
+    config: Any,
+    network: Any,
+    placing: dict[str, Any],
+) -> Setup:
+    """The setup that `describe` told of. The user's own parts have to be brought again.
+
+    `placing` has the fields that say where it runs, as far as they are to be others.
+    """
+    if unknown := sorted(placing.keys() - set(PLACING)):
+        raise RondelError(
+            f"A run goes on with what it is: {', '.join(unknown)} can't be changed. Where it runs "
+            f"can be: {', '.join(PLACING)}."
+        )
+    name = saved.algorithm
+    if algorithm is None:
+        if name not in catalogue.TABLE:
+            raise RondelError(
+                f"This run was made by an algorithm of your own, {name!r}: "
+                "load it with algorithm=… and config=…."
+            )
+        algorithm = name
+    known = {field.name for field in dataclasses.fields(Options)}
+    if unknown := sorted(saved.options.keys() - known):
+        raise RondelError(f"This run has an option {unknown[0]!r}, which this Rondel has not.")
+    fields = {k: v for k, v in (saved.options | placing).items() if v is not None}
+    plans = (options.get("plan", Options.plan) for options in (saved.options, fields))
+    before, now = (parse(str(plan)).copies("memory") for plan in plans)
+    if before != now:
+        raise RondelError(
+            f"This run's memory is in {before} shards, and `{placing['plan']}` has {now}: a plan "
+            f"with {before} copies of memory would work."
+        )
+    if config is None and saved.config is not None:
+        fields |= saved.config
+    # a file from a stranger must not say what is imported
+    if network is None and is_own(fields.get("network")):
+        raise RondelError(
+            f"This run has a network of your own, {fields['network']!r}: bring it again, with "
+            "network=… in Python or --network on the command line."
+        )
+    if network is not None:
+        fields["network"] = network
+    if env is None and not can_be_made(saved.env):
+        raise RondelError(
+            f"This run was made in an environment of your own, {saved.env!r}: bring it again, "
+            "with env=… in Python or --env on the command line."
+        )
+    if not (fields.get("free") or "free" in placing):
+        fields.pop("free", None)  # it leaves that to the plan that it goes on with
+    return prepare(
+        algorithm,
+        saved.env if env is None else env,
+        seed=saved.seed,
+        config=config,
+        tuned=False,
+        fields=fields,
+    )
+
+
+def can_be_made(env_id: str) -> bool:
+    """Is the id in a file enough to make its environment?
+
+    Not if it names a module: a file from a stranger must not say what is imported. An argument may
+    name one too, and hide its colon: "Old-v0?id=\"module\\u003aEnv-v0\"".
+    """
+    world, _, name = env_id.partition(":")
+    if world not in WORLDS or ":" in name:
+        return False
+    return ":" not in json.dumps(split(name)[1], separators=(",", "="))
+
+
+def _as_dict(config: Any) -> dict[str, Any] | None:
+    return dataclasses.asdict(config) if dataclasses.is_dataclass(type(config)) else None
+
+
+def write_config(path: Path, meta: dict[str, Any]) -> None:
+    """config.json, for people and scripts; a run goes on from its checkpoints, not from this."""
+    try:
+        replace_file(path / "config.json", json.dumps(meta, indent=2) + "\n")
+    except OSError as error:
+        raise RondelError(
+            f"{path} can't be written to: {error.strerror}. Make space there or make the folder "
+            "writable, or choose another folder for the run."
+        ) from error
+
+
+def home_of(found: Path) -> Path:
+    """The folder of the run that a checkpoint is of."""
+    return found.parent.parent if found.parent.name == "checkpoints" else found.parent
+
+
+def is_finished(path: Path, newest: Path) -> bool:
+    """Was the run's curve drawn after its newest checkpoint, as the last thing that it does?"""
+    try:
+        drawn, saved = ((path / "curve.png").stat(), (newest / META).stat())
+    except OSError:
+        return False
+    return drawn.st_mtime_ns >= saved.st_mtime_ns

@@ -1,0 +1,75 @@
+"""What to do in place of a checkpoint that is damaged: a command that works as it stands."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rondel.run.setup.config_overrides import fits
+from rondel.run.storage import metadata, run_folder
+from rondel.run.storage.checkpoint import CheckpointError
+
+_FLAGS = (
+    *("steps", "until_return", "eval_episodes", "env", "network", "log"),
+    *("plan", "lag", "free", "on", "resources", "address", "deadline", "restarts"),
+)
+_CONFIG_BYTES = 1 << 24  # a config.json beyond is none of ours
+
+
+@contextmanager
+def offer_resume_hint(asked: dict[str, Any]) -> Iterator[None]:
+    """Where a checkpoint is found to be damaged, say how to do what was asked from another one."""
+    try:
+        yield
+    except CheckpointError as damage:
+        if damage.good is None:
+            raise
+        sentence = f"{str(damage).removesuffix('.')}: {resume_hint(damage.good, asked)}"
+        raise CheckpointError(sentence, damage.good) from None
+
+
+def resume_hint(good: Path, asked: dict[str, Any]) -> str:
+    """The `rondel resume` that does from a good checkpoint what was asked of its run.
+
+    An older checkpoint may be from before the run was given another goal, and be at its own.
+    """
+    given = {name: asked[name] for name in _FLAGS if asked.get(name) is not None}
+    words = ["rondel", "resume", str(good)]
+    for name, value in (_goal(good) | given).items():
+        flag = f"--{name.replace('_', '-')}"
+        if isinstance(value, bool):
+            words.append(flag if value else f"--no-{name}")
+        elif isinstance(value, int | float | str):
+            words += [flag, str(value)]
+        elif isinstance(value, tuple):
+            words += [word for each in value for word in (flag, each)]
+    return shlex.join(words)
+
+
+def _goal(good: Path) -> dict[str, Any]:
+    """What the run was last to reach, as far as that is known and not what `good` says."""
+    home, before = run_folder.home_of(good), metadata.read(good)
+    steps, goal = _last(home) or (before.total_steps, before.until_return)
+    if steps <= before.steps and run_folder.is_finished(home, good):
+        steps = 2 * before.steps  # what it was last to reach is not known: it can still go on
+    flags: dict[str, Any] = {}
+    if steps != before.total_steps:
+        flags["steps"] = steps
+    if goal != before.until_return:
+        flags["until_return"] = "inf" if goal is None else goal
+    return flags
+
+
+def _last(home: Path) -> tuple[int, float | None] | None:
+    """Steps and goal of the run that last wrote into a folder, if it left word of them."""
+    try:
+        with (home / "config.json").open("rb") as file:
+            config = json.loads(file.read(_CONFIG_BYTES))
+        steps, goal = config["total_steps"], config["until_return"]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return (steps, goal) if fits(steps, int) and fits(goal, float | None) else None

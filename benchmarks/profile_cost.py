@@ -29,12 +29,12 @@ HOST = "gymnasium:CartPole-v1"
 # every process of a run imports this as it starts, and can then be told to switch
 CUSTOM = '''\
 import sys, time
-from rondel.execution import meter
+from rondel.execution.telemetry import timing
 
-_READY = meter.ready
+_READY = timing.ready
 _HOLD = ("fragment", "backends.inline", "backends.worker")
 _meters = []
-_make = meter.Meter.__init__
+_make = timing.Meter.__init__
 
 
 def _made(self, *args, **more):
@@ -42,7 +42,7 @@ def _made(self, *args, **more):
     _meters.append(self)
 
 
-class Off(meter.Meter):
+class Off(timing.Meter):
     mark = ran = "".format  # takes anything, and next to no time
 
     def beats(self, *_):
@@ -52,15 +52,15 @@ class Off(meter.Meter):
 def switch(on):
     """Meters on or off -> processor seconds of this process so far."""
     for one in _meters:  # to change the class itself would slow down all that it does
-        one.__class__ = meter.Meter if on else Off
+        one.__class__ = timing.Meter if on else Off
     for name in _HOLD:
         if module := sys.modules.get(f"rondel.execution.{name}"):
             module.ready = _READY if on else lambda tree: tree
     return time.process_time()
 
 
-meter.Meter.__init__ = _made
-meter.Metered.switch = lambda self, on: switch(on)
+timing.Meter.__init__ = _made
+timing.Metered.switch = lambda self, on: switch(on)
 '''
 
 

@@ -61,7 +61,7 @@ _WHERE = {
     "Discrete": "rondel.spaces",
     "MultiBinary": "rondel.spaces",
     "MultiDiscrete": "rondel.spaces",
-    "Plan": "rondel.plan",
+    "Plan": "rondel.plan.plan",
     "Evaluation": "rondel.run.policy.evaluation",
     "Policy": "rondel.run.policy.policy",
     "Run": "rondel.run.session.run",

@@ -160,10 +160,10 @@ def test_traceable_ones_are_left_as_they_are() -> None:
 
 NATIVE = """
 import ctypes, numpy as np
-from rondel.envs import make
-from rondel.envs import guarded as guarding
-from rondel.envs.guard.guarded_env import guarded
-from rondel.envs.guard.crash_report import never_with_success
+from rondel.envs.registry import make
+from rondel.envs.guard import guarded_env as guarding
+from rondel.envs.guard.guarded_env import with_deadline
+from rondel.envs.guard.crash_report import forbid_exit_zero
 guarding.FIRST = 0.0
 sleeps = ctypes.CDLL(None).sleep
 class Deaf:
@@ -172,8 +172,8 @@ class Deaf:
             try: sleeps(3600)
             except KeyboardInterrupt: pass
 world = make("gymnasium:CartPole-v1")
-with never_with_success("Nobody else called it."):
-    guarded(world._replace(make=lambda *_: Deaf()), 0.5).make(1, 0).step(np.array([1]))
+with forbid_exit_zero("Nobody else called it."):
+    with_deadline(world._replace(make=lambda *_: Deaf()), 0.5).make(1, 0).step(np.array([1]))
 """
 
 

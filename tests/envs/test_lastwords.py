@@ -17,8 +17,10 @@ pytestmark = pytest.mark.fault
 _PROGRAM = """
     import ctypes, os, sys, time, warnings
     from envs.strange import Plain
-    from rondel.envs import check, make, overdue
-    from rondel.envs.guard.crash_report import last_words
+    from rondel.envs.guard import watchdog
+    from rondel.envs.guard.check import check
+    from rondel.envs.registry import make
+    from rondel.envs.guard.crash_report import report_if_process_dies
 
     def deaf():
         while True:
@@ -27,7 +29,7 @@ _PROGRAM = """
             except BaseException:
                 pass
 
-    overdue._GRACE = 1.0
+    watchdog._GRACE = 1.0
     class Deadly(Plain):
         def reset(self, **asked):
             if {where!r} == "reset":
@@ -39,7 +41,7 @@ _PROGRAM = """
                 {how}
             return super().step(action)
 
-    with last_words({seconds}):
+    with report_if_process_dies({seconds}):
         check(make(Deadly))
     print("alive")
 """
@@ -144,9 +146,9 @@ def test_in_another_thread_one_that_hangs_is_told_of() -> None:
 def test_whoever_took_os_exit_as_theirs_has_the_real_one_later() -> None:
     program = """
         import os
-        from rondel.envs import lastwords
+        from rondel.envs.guard import crash_report
 
-        with lastwords.last_words(60.0):
+        with crash_report.report_if_process_dies(60.0):
             leave = os._exit
         leave(0)
     """
@@ -170,10 +172,10 @@ def test_what_an_environment_has_forked_is_not_waited_for() -> None:
     """It has the line to the shell too, and may live as long as the run."""
     program = """
         import os, signal
-        from rondel.envs import lastwords
+        from rondel.envs.guard import crash_report
 
-        with lastwords.last_words(60.0):
-            lastwords.trying("own:X", "its making")
+        with crash_report.report_if_process_dies(60.0):
+            crash_report.note_attempt("own:X", "its making")
             child = os.fork()
             if not child:
                 signal.alarm(15)  # by which it ends, if nobody ends it before

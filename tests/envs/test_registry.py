@@ -36,7 +36,7 @@ def test_a_module_before_a_gymnasium_id_is_imported():
 
 def test_one_of_your_own_is_named_by_its_module(tmp_path, monkeypatch):
     (tmp_path / "my_worlds.py").write_text(
-        "from rondel.envs import make\n"
+        "from rondel.envs.registry import make\n"
         "from envs.strange import Plain\n"
         "line = make('probe:one')\n"
         "def build():\n"
@@ -152,7 +152,8 @@ def imported(code: str) -> set[str]:
 def test_importing_is_light_and_host_environments_need_no_jax():
     assert imported("import rondel.envs") == set()
     code = (
-        "import numpy as np; from rondel.envs import check, make\n"
+        "import numpy as np; from rondel.envs.guard.check import check\n"
+        "from rondel.envs.registry import make\n"
         "world = make('gymnasium:CartPole-v1'); check(world)\n"
         "host = world.make(2); host.reset([0, 1]); host.step(np.array([0, 1])); host.close()"
     )

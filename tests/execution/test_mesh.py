@@ -26,9 +26,9 @@ TESTS = Path(__file__).parents[1]
 SCRIPT = """
 import sys
 
-from rondel.run import machine
+from rondel.run.setup import jax_process
 
-machine.settle()
+jax_process.configure_jax()
 import jax
 
 jax.config.update("jax_num_cpu_devices", 2)
@@ -40,7 +40,7 @@ from execution.backends.same import gymnasium_cartpole
 from execution.test_equality import ENV, assert_equal, run, task
 from rondel.execution.backends.inline import Inline
 from rondel.execution.loop.ring import Ring
-from rondel.plan import parse
+from rondel.plan.parser import parse
 
 name, text, world = sys.argv[1:]
 plan, env = parse(text), gymnasium_cartpole() if world == "gymnasium" else ENV
@@ -138,16 +138,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
-from rondel.execution import mesh
+from rondel.execution.workers import data_parallel
 
-mesh._SMALL = 5
+data_parallel._SMALL = 5
 jax.config.update("jax_numpy_rank_promotion", "allow")
 
 
 def every(x):
     copy = jax.lax.axis_index("copy")
     tree = {"a": x + copy, "b": jnp.ones((2, 3)) * copy, "n": copy, "yes": copy > 0}
-    return mesh.gathered(tree)
+    return data_parallel.all_gather(tree)
 
 
 devices = jax.sharding.Mesh(np.array(jax.devices()), ("copy",))

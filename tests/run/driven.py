@@ -14,9 +14,10 @@ STEPS = 6_000
 SMALL = "--lanes 8 --rollout 16 --epochs 1 --minibatches 2 --hidden 8 --no-tuned".split()
 MAIN = """
 import sys
-from rondel.run import cli, driving
-driving.CHECKPOINT_SECONDS = 0.0
-cli.main(sys.argv[1:])
+from rondel.cli import main
+from rondel.run.training import train_loop
+train_loop.CHECKPOINT_SECONDS = 0.0
+main.main(sys.argv[1:])
 """
 
 

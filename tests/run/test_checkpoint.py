@@ -203,7 +203,7 @@ KILLED_WRITER = """
 import os, random, signal, sys, time
 from pathlib import Path
 import numpy as np
-from rondel.run import checkpoint, whereabouts
+from rondel.run.storage import checkpoint, locate
 
 folder, chance = Path(sys.argv[1]), random.Random(0)
 def trees(n):
@@ -223,7 +223,7 @@ for kill in range(20):
     time.sleep(chance.uniform(0.0, 0.05))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    state, memory, meta = checkpoint.load(whereabouts.find(folder), *trees(0))
+    state, memory, meta = checkpoint.load(locate.find_checkpoint(folder), *trees(0))
     assert meta["n"] >= newest, (meta, newest)
     newest = meta["n"]
     for array in (*state.values(), memory):

@@ -174,7 +174,7 @@ INTERRUPTED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
 from test_display import SUMMARY, progress
-from rondel.run import display
+from rondel.run.display import display
 shown = display.choose()
 shown.start(SUMMARY)
 shown.update(progress())

@@ -137,12 +137,12 @@ def test_nothing_runs() -> None:
     code = f"""
 import subprocess, os, sys
 from jax._src import xla_bridge
-from rondel.execution.backends.processes.fork_server import Spawner
-from rondel.execution.workers.stage_worker import Fragment
-from rondel.run import cli
+from rondel.execution.backends.processes.fork_server import ForkServer
+from rondel.execution.workers.stage_worker import StageWorker
+from rondel.cli import main as cli
 def fail(*args, **kwargs):
     raise AssertionError("it ran")
-Spawner.__init__ = Fragment.__init__ = subprocess.Popen.__init__ = fail
+ForkServer.__init__ = StageWorker.__init__ = subprocess.Popen.__init__ = fail
 os.fork = os.posix_spawn = fail
 cli.main(["explain", "dqn", "CartPole-v1", *{FLAGS!r}, "--plan", "env*2 | policy | learner*2"])
 print(len(xla_bridge._backends), file=sys.stderr)

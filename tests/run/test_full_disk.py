@@ -18,9 +18,11 @@ TRAIN = ["train", "ppo", "CartPole-v1", "--eval-episodes", "3", "--json", *SMALL
 MAIN = """
 import resource, signal, sys
 from pathlib import Path
-from rondel.run import checkpoint, cli, driving
+from rondel.cli import main
+from rondel.run.storage import checkpoint
+from rondel.run.training import train_loop
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-driving.CHECKPOINT_SECONDS = 0.0
+train_loop.CHECKPOINT_SECONDS = 0.0
 limit, after, real = int(sys.argv[1]), int(sys.argv[2]), checkpoint.save
 def save(*args, **kwargs):
     path = real(*args, **kwargs)
@@ -30,7 +32,7 @@ def save(*args, **kwargs):
 checkpoint.save = save
 if not after:
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-cli.main(sys.argv[3:])
+main.main(sys.argv[3:])
 """
 
 

@@ -12,7 +12,10 @@ from rondel.run.setup import jax_process
 
 
 def test_a_call_is_made_in_the_thread_of_its_caller(monkeypatch):
-    code = "from rondel.run import machine; machine.settle(); import jax; print(jax.config.{})"
+    code = (
+        "from rondel.run.setup import jax_process as machine; machine.configure_jax();"
+        "import jax; print(jax.config.{})"
+    )
     told = [sys.executable, "-c", code.format("values['jax_cpu_enable_async_dispatch']")]
     monkeypatch.delenv("JAX_CPU_ENABLE_ASYNC_DISPATCH", raising=False)
     assert subprocess.check_output(told, text=True).strip() == "False"
@@ -22,8 +25,8 @@ def test_a_call_is_made_in_the_thread_of_its_caller(monkeypatch):
 
 def settled(code, **env):
     """What a new process of three cores prints that runs this; `word` is how many threads."""
-    before = "from rondel.run import machine\nmachine.cores = lambda: 3\n"
-    before += "word = lambda *work: machine.settle(*work).split()[-2]\n"
+    before = "from rondel.run.setup import jax_process as machine\nmachine.cores = lambda: 3\n"
+    before += "word = lambda *work: machine.configure_jax(*work).split()[-2]\n"
     clean = {k: v for k, v in os.environ.items() if "NPROC" not in k and "CACHE" not in k}
     told = [sys.executable, "-c", before + textwrap.dedent(code)]
     return subprocess.check_output(told, text=True, env=clean | env).split()
@@ -45,7 +48,10 @@ def test_what_was_chosen_for_a_program_is_no_wish_of_those_that_it_starts():
     code = """
         import subprocess, sys
         word(1e6)
-        code = "from rondel.run import machine; print(machine.settle(1e9).split()[-2])"
+        code = (
+            "from rondel.run.setup import jax_process as machine;"
+            "print(machine.configure_jax(1e9).split()[-2])"
+        )
         print(subprocess.check_output([sys.executable, "-c", code], text=True))
     """
     assert settled(code) == [str(jax_process.cores())]
@@ -123,10 +129,10 @@ def test_large_sums_are_split_alike_in_all_processes(env, fields, plan, on, tmp_
                     break
             learner = jax.tree.leaves(run.ring.tree()["learner"])
             numbers = b"".join(np.asarray(leaf).tobytes() for leaf in learner)
-            print(machine.settle().split()[-2], hashlib.sha256(numbers).hexdigest())
+            print(machine.configure_jax().split()[-2], hashlib.sha256(numbers).hexdigest())
     """
     file = tmp_path / "wide.py"
-    head = "from rondel.run import machine\n\nif __name__ == '__main__':"
+    head = "from rondel.run.setup import jax_process as machine\n\nif __name__ == '__main__':"
     file.write_text(head + textwrap.indent(textwrap.dedent(run), "    "))
     clean = {k: v for k, v in os.environ.items() if "NPROC" not in k and "CACHE" not in k}
     clean |= {"XDG_CACHE_HOME": str(tmp_path)}
@@ -155,14 +161,14 @@ def test_large_sums_are_split_alike_in_all_processes(env, fields, plan, on, tmp_
 def test_a_device_for_each_copy_that_can_be_a_part_of_one_program(before, plan, on, devices):
     code = textwrap.dedent(f"""
         import jax
-        from rondel.run import machine
+        from rondel.run.setup import jax_process
         from rondel.run.setup.prepare import prepare
 
-        machine.cores = lambda: 2
-        machine.settle()
-        {before}
+        jax_process.cores = lambda: 2
+        jax_process.configure_jax()
+{before}
         prepare("ppo", "CartPole-v1", fields={{"plan": "{plan}", "lanes": 32, "on": "{on}"}})
-        print(jax.local_device_count(), machine.settle().split()[-2])
+        print(jax.local_device_count(), machine.configure_jax().split()[-2])
     """)
     told = subprocess.check_output([sys.executable, "-c", code], text=True)
     assert told.split() == [str(devices)] * 2  # XLA has as many threads

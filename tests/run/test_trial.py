@@ -12,10 +12,10 @@ pytestmark = pytest.mark.fault
 
 MAIN = """
 import sys
-from rondel.execution import patience
-from rondel.run import cli
-patience.START = 1.0
-cli.main(sys.argv[1:])
+from rondel.execution.telemetry import timeouts
+from rondel.cli import main
+timeouts.START = 1.0
+main.main(sys.argv[1:])
 """
 ENVS = """
 import os, time

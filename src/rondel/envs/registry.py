@@ -187,7 +187,7 @@ def _fastest(name: str) -> str:
 
 def _own(name: str, arguments: dict[str, Any]) -> Env:
     refuse_unknown(f"jax:{name}", arguments, _arguments(name))
-    env: Env = import_module(f"rondel.envs.{_MODULES[name]}").make(**arguments)
+    env: Env = import_module(f"rondel.envs.jax.{_MODULES[name]}").make(**arguments)
     return env
 
 

@@ -261,8 +261,8 @@ import os
 from typing import NamedTuple
 import cloudpickle, numpy as np
 from rondel.execution.backends.wire.socket_channel import pair
-from rondel.execution.backends.processes.shared_memory import Arena, View, decode, encode
-from rondel.execution.backends.processes.fork_server import Spawner
+from rondel.execution.backends.processes.shared_memory import (Arena, View, decode, encode)
+from rondel.execution.backends.processes.fork_server import ForkServer
 
 calls = []
 
@@ -274,7 +274,7 @@ class Child(NamedTuple):  # also the name of something in rondel
 note = Child.note
 first_by_cloudpickle = {first}
 arena, (mine, theirs) = Arena(), pair()
-spawner = Spawner()
+spawner = ForkServer()
 task = cloudpickle.dumps(Child(1) if first_by_cloudpickle else None)
 spawner.spawn("worker:answer", [theirs.fileno(), arena.fd], task)
 (view,) = map(View, mine.receive_fds(30)[1])
@@ -297,7 +297,7 @@ spawner.close()
 WORKER = """
 import pickle
 from rondel.execution.backends.wire.socket_channel import Channel, Gone
-from rondel.execution.backends.processes.shared_memory import Arena, View, decode, encode
+from rondel.execution.backends.processes.shared_memory import (Arena, View, decode, encode)
 
 def answer(fds, payload):
     task = pickle.loads(payload)

@@ -321,9 +321,9 @@ DRIVER = """
 import os, signal, sys, time
 open("ran", "a").write("x")  # no guard: whoever imports this is seen
 from rondel.execution.backends.wire.socket_channel import pair
-from rondel.execution.backends.processes.fork_server import Spawner
+from rondel.execution.backends.processes.fork_server import ForkServer
 
-spawner = Spawner()
+spawner = ForkServer()
 pids = [spawner._server.pid]
 for _ in range(3):
     mine, theirs = pair()

@@ -1,4 +1,4 @@
-"""Which plans fit a run, and what is said of those that don't."""
+"""Which plans fit a run, and the errors of those that do not."""
 
 import pytest
 
@@ -43,7 +43,7 @@ def test_a_lag_within_the_bound_fits(lag, max_lag):
     ],
 )
 def test_free_fits_where_policy_and_update_are_apart(text):
-    check(parse(text, free=True), lanes=32, block=8, max_lag=None)
+    check(parse(text, lag=1, free=True), lanes=32, block=8, max_lag=None)
 
 
 LANES = {
@@ -51,8 +51,8 @@ LANES = {
         "actor*3 | learner",
         16,
         8,
-        "actor*3 can't share 16 lanes in blocks of 8 evenly; 1 or 2 copies, or --lanes 24, would "
-        "work.\n"
+        "actor*3 cannot share 16 lanes in blocks of 8 evenly. Use 1 or 2 copies, or "
+        "--lanes 24.\n"
         "  actor*3 | learner\n"
         "  ^^^^^^^",
     ),
@@ -60,8 +60,8 @@ LANES = {
         "actor*4 | learner",
         16,
         8,
-        "actor*4 has 4 lanes a copy, which is no whole number of blocks of 8; 1 or 2 copies, or "
-        "--block 4, or --lanes 32, would work.\n"
+        "actor*4 has 4 lanes per copy, which must be a multiple of the block, 8. Use 1 or 2 "
+        "copies, or --block 4, or --lanes 32.\n"
         "  actor*4 | learner\n"
         "  ^^^^^^^",
     ),
@@ -69,7 +69,7 @@ LANES = {
         "env*3 | policy+learner",
         16,
         8,
-        "env*3 can't share 16 lanes evenly; 1, 2, 4 or 8 copies, or --lanes 24, would work.\n"
+        "env*3 cannot share 16 lanes evenly. Use 1, 2, 4 or 8 copies, or --lanes 24.\n"
         "  env*3 | policy+learner\n"
         "  ^^^^^",
     ),
@@ -77,8 +77,8 @@ LANES = {
         "env*8 | policy*4 | learner",
         16,
         8,
-        "policy*4 has 4 lanes a copy, which is no whole number of blocks of 8; 1 or 2 copies, or "
-        "--block 4, or --lanes 32, would work.\n"
+        "policy*4 has 4 lanes per copy, which must be a multiple of the block, 8. Use 1 or 2 "
+        "copies, or --block 4, or --lanes 32.\n"
         "  env*8 | policy*4 | learner\n"
         "          ^^^^^^^^",
     ),
@@ -86,7 +86,7 @@ LANES = {
         "actor | memory*12 | gradient*4 | update",
         16,
         8,
-        "memory*12 can't share 16 lanes evenly; 2, 4, 8 or 16 copies, or --lanes 24, would work.\n"
+        "memory*12 cannot share 16 lanes evenly. Use 2, 4, 8 or 16 copies, or --lanes 24.\n"
         "  actor | memory*12 | gradient*4 | update\n"
         "          ^^^^^^^^^",
     ),
@@ -94,8 +94,8 @@ LANES = {
         "all",
         12,
         8,
-        "all has 12 lanes a copy, which is no whole number of blocks of 8; --block 6, or "
-        "--lanes 16, would work.\n"
+        "all has 12 lanes per copy, which must be a multiple of the block, 8. Use --block 6, "
+        "or --lanes 16.\n"
         "  all\n"
         "  ^^^",
     ),
@@ -103,8 +103,8 @@ LANES = {
         "actor*2 | learner",
         8,
         8,
-        "actor*2 has 4 lanes a copy, which is no whole number of blocks of 8; 1 copy, or "
-        "--block 4, or --lanes 16, would work.\n"
+        "actor*2 has 4 lanes per copy, which must be a multiple of the block, 8. Use 1 copy, or "
+        "--block 4, or --lanes 16.\n"
         "  actor*2 | learner\n"
         "  ^^^^^^^",
     ),
@@ -139,16 +139,14 @@ def test_what_is_said_to_work_works(text, lanes, block):
         (
             1,
             0,
-            "ppo learns from what the newest policy did, so its weights may be at most 0 rounds "
-            "old, and the plan's lag is 1; --lag 0, or an algorithm that corrects for it, would "
-            "work.",
+            "The lag of ppo must be 0, got 1. Use --lag 0, or an algorithm that corrects for lag "
+            "(`rondel list algorithms`).",
         ),
         (
             3,
             1,
-            "ppo takes weights that are a little old, not any, so its weights may be at most 1 "
-            "round old, and the plan's lag is 3; --lag 1, or an algorithm that corrects for it, "
-            "would work.",
+            "The lag of ppo must be at most 1, got 3. Use --lag 1, or an algorithm that corrects "
+            "for lag (`rondel list algorithms`).",
         ),
     ],
 )
@@ -163,14 +161,13 @@ def test_all_that_is_wrong_is_said_at_once():
     with pytest.raises(RondelError) as caught:
         check(parse("impala"), lanes=16, block=8, max_lag=0, algorithm="ppo")
     assert str(caught.value) == (
-        "actor*4 has 4 lanes a copy, which is no whole number of blocks of 8; 1 or 2 copies, or "
-        "--block 4, or --lanes 32, would work. Besides, ppo learns from what the newest policy "
-        "did, so its weights may be at most 0 rounds old, and the plan's lag is 1; --lag 0, or an "
-        "algorithm that corrects for it, would work.\n"
+        "actor*4 has 4 lanes per copy, which must be a multiple of the block, 8. Use 1 or 2 "
+        "copies, or --block 4, or --lanes 32. The lag of ppo must be 0, got 1. Use --lag 0 "
+        "--no-free, or an algorithm that corrects for lag (`rondel list algorithms`).\n"
         "  actor*4 | learner\n"
         "  ^^^^^^^"
     )
-    check(parse("impala", lag=0), lanes=32, block=8, max_lag=0)
+    check(parse("impala", lag=0, free=False), lanes=32, block=8, max_lag=0)
 
 
 @pytest.mark.parametrize(
@@ -187,29 +184,44 @@ def test_free_where_nothing_can_overlap(text, piece, cut):
         check(parse(text, free=True), lanes=16, block=8, max_lag=None)
     sentence, shown, carets = str(caught.value).split("\n")
     assert sentence == (
-        f"--free has nothing to overlap here: {piece} acts and updates, one after the other; "
-        f"`{cut}`, or this plan without --free, would work."
+        f"--free gains nothing where one piece acts and updates, here {piece}. Use `{cut}`, or "
+        "leave --free out."
     )
     assert shown == f"  {text}"
     assert shown[carets.index("^") :].startswith(piece)
-    check(parse(cut, free=True), lanes=16, block=8, max_lag=None)
+    check(parse(cut, lag=1, free=True), lanes=16, block=8, max_lag=None)
+
+
+@pytest.mark.parametrize(
+    ("max_lag", "message"),
+    [
+        (0, "--free gains nothing where ppo must learn with lag 0: .* Leave --free out"),
+        (None, "--free gains nothing where the lag is 0: .* Use --lag 1, or leave --free out"),
+    ],
+)
+def test_free_without_lag_gains_nothing(max_lag, message):
+    plan = parse("actor*2 | learner", free=True)
+    with pytest.raises(RondelError, match=message):
+        check(plan, lanes=16, block=8, max_lag=max_lag, algorithm="ppo")
+    # on Ray copies may come and go only in a free run
+    check(parse("actor*1..2 | learner", free=True), lanes=16, block=8, max_lag=max_lag)
 
 
 def test_free_copies_that_keep_their_own_items():
-    plan = parse("actor+memory*2 | gradient | update", free=True)
-    with pytest.raises(RondelError, match="a cut between policy and memory, or this plan without"):
+    plan = parse("actor+memory*2 | gradient | update", lag=1, free=True)
+    with pytest.raises(RondelError, match="Cut between policy and memory, or leave"):
         check(plan, lanes=16, block=8, max_lag=None)
 
 
 def test_free_gradients_of_their_own_are_older_than_the_lag():
     plan = parse("a3c*2", lag=0)
-    with pytest.raises(RondelError, match="ppo takes weights that are at most 0 rounds old"):
+    with pytest.raises(RondelError, match="ppo tolerates a lag of 0, but free copies"):
         check(plan, lanes=16, block=8, max_lag=0, algorithm="ppo")
     check(plan, lanes=16, block=8, max_lag=1)
 
 
 @pytest.mark.parametrize(
-    ("text", "room", "plan"),
+    ("text", "cores", "plan"),
     [
         ("actor*1..6 | learner", 3, "actor*2 | learner"),  # 3 can't share 32 lanes
         ("actor*1..6 | learner", 99, "actor*4 | learner"),
@@ -223,16 +235,16 @@ def test_free_gradients_of_their_own_are_older_than_the_lag():
         ("actor*4 | learner", 1, "actor*4 | learner"),
     ],
 )
-def test_a_range_is_settled(text, room, plan):
-    assert str(resolve_ranges(parse(text), lanes=32, block=8, room=room)) == plan
+def test_a_range_is_settled(text, cores, plan):
+    assert str(resolve_ranges(parse(text), lanes=32, block=8, cores=cores)) == plan
 
 
 def test_a_range_without_a_number_that_fits():
     with pytest.raises(RondelError) as caught:
-        resolve_ranges(parse("actor*3..3 | learner"), lanes=32, block=8, room=9)
+        resolve_ranges(parse("actor*3..3 | learner"), lanes=32, block=8, cores=9)
     assert str(caught.value) == (
-        "No number of copies in actor*3..3 can share 32 lanes in blocks of 8 evenly; actor*1, 2 or "
-        "4, or --lanes 24, would work.\n  actor*3..3 | learner\n  ^^^^^^^^^^"
+        "No number of copies in actor*3..3 can share 32 lanes in blocks of 8 evenly. Use actor*1, 2 "
+        "or 4, or --lanes 24.\n  actor*3..3 | learner\n  ^^^^^^^^^^"
     )
 
 
@@ -249,7 +261,7 @@ def test_a_label_is_only_for_algorithms_that_have_one(text, work):
         check(parse(text), lanes=16, block=8, max_lag=0, algorithm="dqn", labels=False)
     said, written, _ = str(caught.value).split("\n")
     assert said == (
-        f"dqn has no stage `label`: it makes its targets with its gradients; `{work}` would work."
+        f"dqn has no stage `label`: it computes targets with its gradients. Use `{work}`."
     )
     assert written.strip() == text
     check(parse(work), lanes=16, block=8, max_lag=0, labels=False)

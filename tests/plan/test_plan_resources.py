@@ -39,67 +39,67 @@ def test_memory_is_in_bytes(amount, size):
     assert resources_for(PLAN, f"env:memory={amount}")[0]["memory"] == size
 
 
-EXAMPLE = "`actor:cpu=1 learner:cpu=4,gpu=1` would work."
+EXAMPLE = "An example: `actor:cpu=1 learner:cpu=4,gpu=1`."
 UNITS = "B, KB, MB, GB, TB, KiB, MiB, GiB, TiB"
 WRONG = {
     "a misspelt piece": """
-`env*4 | policy | learner` has no piece named 'lerner'; did you mean learner?
+`env*4 | policy | learner` has no piece 'lerner'. Did you mean learner?
   env:cpu=1 lerner:gpu=1
             ^^^^^^""",
     "no such piece": """
-`env*4 | policy | learner` has no piece named 'zz'; there are env, policy and learner.
+`env*4 | policy | learner` has no piece 'zz'. Its pieces: env, policy, learner.
   zz:gpu=1
   ^^""",
     "a piece with its copies": """
-`env*4 | policy | learner` has no piece named 'env*4'; did you mean env?
+`env*4 | policy | learner` has no piece 'env*4'. Did you mean env?
   env*4:gpu=1
   ^^^^^""",
     "a piece that is cut": """
-actor is no one piece of `env*4 | policy | learner`; it is in env and policy.
+`env*4 | policy | learner` has actor in several pieces: env and policy.
   actor:gpu=1
   ^^^^^""",
     "no colon": f"""
-`:` is missing before 'cpu'; {EXAMPLE}
+`:` is missing before 'cpu'. {EXAMPLE}
   env cpu=1
       ^^^""",
     "no piece": f"""
-A piece is missing before ':'; {EXAMPLE}
+A piece is missing before ':'. {EXAMPLE}
   :cpu=1
   ^""",
     "no name": f"""
-A resource is missing at the end; {EXAMPLE}
+A resource is missing at the end. {EXAMPLE}
   env:cpu=1,
             ^""",
     "no equals": f"""
-`=` is missing at the end; {EXAMPLE}
+`=` is missing at the end. {EXAMPLE}
   env:cpu
          ^""",
     "no amount": f"""
-An amount is missing before ','; {EXAMPLE}
+An amount is missing before ','. {EXAMPLE}
   env:cpu=,gpu=1
           ^""",
     "no number": """
-cpu can't be 'two'; a number, 0 or more, would work.
+cpu must be a number, 0 or more, got 'two'.
   env:cpu=two
           ^^^""",
     "less than nothing": """
-gpu can't be '-1'; a number, 0 or more, would work.
+gpu must be a number, 0 or more, got '-1'.
   env:gpu=-1
           ^^""",
     "not a number": """
-gpu can't be 'nan'; a number, 0 or more, would work.
+gpu must be a number, 0 or more, got 'nan'.
   env:gpu=nan
           ^^^""",
     "without end": """
-gpu can't be 'inf'; a number, 0 or more, would work.
+gpu must be a number, 0 or more, got 'inf'.
   env:gpu=inf
           ^^^""",
     "an unclear unit": f"""
-memory can't be '4G'; bytes would work, as in memory=4GiB (units: {UNITS}).
+memory must be bytes, as in memory=4GiB (units: {UNITS}), got '4G'.
   env:memory=4G
              ^^""",
     "a number with two points": f"""
-memory can't be '1.2.3GB'; bytes would work, as in memory=4GiB (units: {UNITS}).
+memory must be bytes, as in memory=4GiB (units: {UNITS}), got '1.2.3GB'.
   env:memory=1.2.3GB
              ^^^^^^^""",
     "twice": """
@@ -107,7 +107,7 @@ cpu is given twice for this piece.
   memory:cpu=1 update:cpu=2
                       ^^^""",
     "another name for one that is known": """
-The resource is named gpu.
+Unknown resource 'GPUs'. Did you mean gpu?
   env:GPUs=1
       ^^^^""",
 }

@@ -25,9 +25,9 @@ FLAGS = [
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (["--plan", "actor*3 | learner"], "actor*3 can't share 16 lanes in blocks of 8 evenly"),
-        (["--plan", "actor*2 | lerner"], "did you mean learner?"),
-        (["--plan", "all", "--free"], "--free has nothing to overlap here"),
+        (["--plan", "actor*3 | learner"], "actor*3 cannot share 16 lanes in blocks of 8 evenly"),
+        (["--plan", "actor*2 | lerner"], "Did you mean learner?"),
+        (["--plan", "all", "--free"], "--free gains nothing where one piece acts and updates"),
         (["--resources", "all:cpu=1"], "resources are kept by Ray"),
         (
             ["--plan", "actor | memory | gradient*3 | update"],

@@ -97,5 +97,7 @@ def test_copies_take_whole_blocks_of_rows() -> None:
 
 
 def test_an_algorithm_without_labels_has_no_use_for_it() -> None:
-    with pytest.raises(rondel.RondelError, match=r"dqn has no stage `label`.*gradient.update` wo"):
+    with pytest.raises(
+        rondel.RondelError, match=r"dqn has no stage `label`.*Use `.*gradient.update`"
+    ):
         rondel.explain("dqn", "CartPole-v1", plan=HOME, **DQN)

@@ -1,4 +1,4 @@
-"""Words with their places in a text, and errors that point at a place."""
+"""Tokens with their positions, errors with carets below them, and words for lists and counts."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import NamedTuple, TypeAlias
 from rondel.errors import RondelError
 
 Place: TypeAlias = tuple[int, int]  # of a text: start, end
-LONGEST = 1_000  # characters: beyond, nobody could read what is said of a text
+LONGEST = 1_000  # characters: an error shows the whole text
 
 
 class Token(NamedTuple):
-    """A word or a sign, and where it starts."""
+    """A word or a sign, and its position."""
 
     text: str
     start: int
@@ -26,16 +26,16 @@ class Token(NamedTuple):
 
 
 def one_line(text: str) -> str:
-    """The text with every blank a space, so that a place in it is a column."""
+    """The text with every blank as one space, so that a position is a column."""
     if len(text) > LONGEST:
         raise RondelError(
-            f"{text[:20]!r}… has {len(text):,} characters, and a line of at most {LONGEST:,} works."
+            f"{text[:20]!r}… must have at most {LONGEST:,} characters, got {len(text):,}."
         )
     return re.sub(r"\s", " ", text).strip()
 
 
 def tokens(text: str) -> list[Token]:
-    """Words (letters, digits, `_`, `.`, `-`); all else but blanks is a sign by itself."""
+    """Words (letters, digits, `_`, `.`, `-`) and single signs."""
     return [Token(found.group(), found.start()) for found in re.finditer(r"[\w.-]+|\S", text)]
 
 
@@ -44,34 +44,34 @@ def is_word(token: Token) -> bool:
 
 
 def error_at(sentence: str, text: str, place: Place) -> RondelError:
-    """An error with the text below its sentence, and carets below the place."""
+    """An error that shows the text below its sentence, with carets below the place."""
     start, end = place
     return RondelError(f"{sentence}\n  {text}\n  {' ' * start}{'^' * max(1, end - start)}")
 
 
 def closest_words(name: str, names: Iterable[str]) -> str | None:
-    """The one of `names` that was probably meant."""
+    """The most similar of `names`; None if none is similar."""
     near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
     return near[0] if near else None
 
 
 def join_words(words: Iterable[object], last: str) -> str:
-    """Words as a sentence lists them: "1, 2 or 4"."""
+    """Words as a list in a sentence: "1, 2 or 4"."""
     *first, end = map(str, words)
     return f"{', '.join(first)} {last} {end}" if first else end
 
 
 def divisors(number: int) -> list[int]:
-    """All that divide a number, in order."""
+    """All divisors of a number, in order."""
     small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
     return sorted({*small, *(number // n for n in small)})
 
 
 def nearest(options: Iterable[int], asked: int, most: int = 4) -> list[int]:
-    """Those of the options that are nearest to what was asked, in order."""
+    """The options nearest to `asked`, in order."""
     return sorted(sorted(options, key=lambda n: (abs(n - asked), n))[:most])
 
 
 def plural(number: int, one: str, more: str | None = None) -> str:
-    """A number of things: "1 round", "2 rounds"."""
+    """A count with its noun: "1 round", "2 rounds"."""
     return f"{number} {one if number == 1 else more or f'{one}s'}"

@@ -1,10 +1,11 @@
-"""From a line of text to a plan.
+"""The parser of plans.
 
-    plan     = fragment ("|" fragment)*  or  preset ["*" number]
-    fragment = name ("+" name)* ["*" (number | number ".." number | "auto")]
+    plan  = piece ("|" piece)*  or  preset ["*" copies]
+    piece = name ("+" name)* ["*" copies]
+    copies = number | number ".." number | "auto"
 
-A name is a stage or an alias; the number is of copies of the whole fragment. A range, or `auto`,
-is as many as there is room for. Blanks mean nothing.
+A name is a stage or an alias; copies are of the whole piece. A range, or `auto`, runs as many as
+the machine has cores for. Blanks are ignored.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from rondel.plan.diagnostics import Place, Token, error_at, is_word, join_words,
 from rondel.plan.pieces import ALIASES, AUTO, ORDER, Piece, Written
 from rondel.plan.plan import Plan
 from rondel.plan.presets import PRESETS
-from rondel.plan.rules import check_rules, first_fault
+from rondel.plan.rules import fault_error, first_fault
 
 _NUMBER = r"-?[0-9]{1,9}"
 _RANGE = r"([0-9]{1,9})\.\.([0-9]{1,9})"
 
 
 def parse(text: str, lag: int | None = None, free: bool | None = None) -> Plan:
-    """The plan that a text means; `lag` and `free` go before what a preset says of them.
+    """Parse a plan; `lag` and `free` override those of a preset.
 
     >>> parse("actor*8 | learner", lag=1)
     >>> parse("impala*8")
@@ -31,7 +32,7 @@ def parse(text: str, lag: int | None = None, free: bool | None = None) -> Plan:
     text = one_line(text)
     words = tokens(text)
     if not words:
-        return Plan(())  # which says that it is empty
+        return Plan(())  # raises
     name = words[0].text
     alone = len(words) == 1 or words[1].text == "*"
     if name in PRESETS and alone and not {"|", "+"} & {word.text for word in words}:
@@ -48,26 +49,26 @@ def _read(text: str, words: list[Token]) -> tuple[Piece, ...]:
     pieces: list[Piece] = []
     written = Written(text, [], [])
     end = Token("", len(text))
-    fragment: list[Token] = []
+    current: list[Token] = []
     for word in (*words, end):
         if word is not end and word.text != "|":
-            fragment.append(word)
+            current.append(word)
             continue
-        piece, stages, copies = _fragment(text, fragment, word)
+        piece, stages, copies = _read_piece(text, current, word)
         pieces.append(piece)
         written.stages.append(stages)
         written.copies.append(copies)
-        fragment = []
+        current = []
     fault = first_fault(pieces)
     if fault:
-        raise check_rules(fault, written)
+        raise fault_error(fault, written)
     return tuple(pieces)
 
 
-def _fragment(text: str, words: list[Token], stop: Token) -> tuple[Piece, list[Place], Place]:
-    """The piece that some words mean, with the places of its stages and of its copies.
+def _read_piece(text: str, words: list[Token], stop: Token) -> tuple[Piece, list[Place], Place]:
+    """One piece, with the places of its stages and of its copies.
 
-    `stop` is what stands behind them: a cut, or the end.
+    `stop` is the token after it: a cut, or the end.
     """
     star = next((i for i, word in enumerate(words) if word.text == "*"), len(words))
     ending = (*words, stop)[star]
@@ -87,13 +88,13 @@ def _fragment(text: str, words: list[Token], stop: Token) -> tuple[Piece, list[P
 
 def _expect_name(text: str, word: Token) -> None:
     if re.fullmatch(_NUMBER, word.text):
-        raise error_at("Copies stand behind what is copied: `actor*4`.", text, word.place)
+        raise error_at("The number of copies comes after the piece: `actor*4`.", text, word.place)
     if word.text in ("", "+", "|", "*"):
         where = f"before `{word.text}`" if word.text else "at the end"
-        work = f"one of {join_words((*ORDER, *ALIASES), 'or')} would work"
-        raise error_at(f"A stage is missing {where}; {work}.", text, word.place)
+        names = join_words((*ORDER, *ALIASES), "or")
+        raise error_at(f"A stage is missing {where}. Use {names}.", text, word.place)
     if not is_word(word):
-        raise _meaningless(text, word)
+        raise _unexpected(text, word)
 
 
 def _expect_plus(text: str, before: Token, word: Token) -> None:
@@ -101,30 +102,27 @@ def _expect_plus(text: str, before: Token, word: Token) -> None:
         wrong = f"`+` or `|` is missing between {before.text} and {word.text}"
         raise error_at(f"{wrong}: `+` keeps them together, `|` cuts.", text, word.place)
     if word.text != "+":
-        raise _meaningless(text, word)
+        raise _unexpected(text, word)
 
 
 def _copies(text: str, words: list[Token], stop: Token) -> tuple[tuple[int, int | None], Place]:
-    """The number behind `*`, with the least of a range, and its place; 1 where there is none."""
+    """The number after `*`, with the least of a range, and its place; 1 where there is none."""
     if not words:
         return (1, None), stop.place
     if len(words) == 1:
-        raise error_at(
-            "A number of copies is missing behind `*`; `*4` would work.", text, words[0].place
-        )
+        raise error_at("`*` needs a number of copies: `*4`.", text, words[0].place)
     star, given, *more = _without_blanks(words)
     number = _number_or_range(given.text)
     if number is None:
-        wrong = f"{given.text!r} is no number of copies"
-        work = "a whole number, 1 or more, would work, or a range (`4..16`), or `auto`"
-        raise error_at(f"{wrong}: {work}.", text, given.place)
+        wanted = "Copies must be an integer, 1 or more, a range (`4..16`) or `auto`"
+        raise error_at(f"{wanted}, got {given.text!r}.", text, given.place)
     if more:
-        raise _behind_copies(text, given.text, more[0])
+        raise _after_copies(text, given.text, more[0])
     return number, (star.start, given.place[1])
 
 
 def _without_blanks(words: list[Token]) -> list[Token]:
-    """`*`, what stands behind it, and the rest; a range may be written with blanks."""
+    """`*`, the token after it, and the rest; a range may be written with blanks."""
     star, first, *rest = words
     for n in (1, 2):
         whole = first.text + "".join(word.text for word in rest[:n])
@@ -134,7 +132,7 @@ def _without_blanks(words: list[Token]) -> list[Token]:
 
 
 def _number_or_range(word: str) -> tuple[int, int | None] | None:
-    """The copies and the least of them; None if it is nothing of the kind."""
+    """The copies and the least of them; None if the word is neither number nor range."""
     if word == "auto":
         return AUTO, 1
     if found := re.fullmatch(_RANGE, word):
@@ -142,26 +140,24 @@ def _number_or_range(word: str) -> tuple[int, int | None] | None:
     return (int(word), None) if re.fullmatch(_NUMBER, word) else None
 
 
-def _behind_copies(text: str, number: str, word: Token) -> RondelError:
+def _after_copies(text: str, number: str, word: Token) -> RondelError:
     if word.text == "+":
-        wrong = f"Copies are of the whole piece, so `*{number}` stands at its end"
+        wrong = f"Copies are of the whole piece, so `*{number}` comes at its end"
         return error_at(f"{wrong}: `actor+memory*{number}`.", text, word.place)
     if word.text == "*":
-        return error_at(
-            "This piece's copies are given already; one `*` would work.", text, word.place
-        )
+        return error_at("This piece has two numbers of copies.", text, word.place)
     if is_word(word):
         return error_at(f"`|` is missing before {word.text}, to cut there.", text, word.place)
-    return _meaningless(text, word)
+    return _unexpected(text, word)
 
 
-def _meaningless(text: str, word: Token) -> RondelError:
-    wrong = f"`{word.text}` means nothing in a plan"
+def _unexpected(text: str, word: Token) -> RondelError:
+    wrong = f"Unexpected `{word.text}`"
     return error_at(f"{wrong}: `+` joins stages, `|` cuts, `*4` makes copies.", text, word.place)
 
 
 def _scaled(text: str, name: str, words: list[Token]) -> tuple[Piece, ...]:
-    """A preset's pieces, with the copies asked for."""
+    """A preset's pieces with a given number of copies."""
     template = PRESETS[name].text
     pieces = _read(template, tokens(template))
     if not words:
@@ -171,22 +167,21 @@ def _scaled(text: str, name: str, words: list[Token]) -> tuple[Piece, ...]:
         return _with_range(text, name, place, asked, least)
     most = max(piece.copies for piece in pieces)
     if asked < 1:
-        wrong = f"{asked} copies of {name} can't run"
-        raise error_at(f"{wrong}: a whole number, 1 or more, would work.", text, place)
+        raise error_at(f"Copies of {name} must be 1 or more, got {asked}.", text, place)
     if most == 1 and asked > 1:
-        wrong = f"{name} has one copy of each piece, so it is unclear what to copy"
-        raise error_at(f"{wrong}; write it out: `{template}`, with your copies.", text, place)
+        wrong = f"{name} has one copy of each piece, so it cannot be scaled"
+        raise error_at(f"{wrong}. Write out its plan, `{template}`, with copies.", text, place)
     scaled = _scale(pieces, asked)
     if scaled is None:
         below = next(n for n in range(asked, 0, -1) if _scale(pieces, n))
         above = next(n for n in range(asked, asked + most) if _scale(pieces, n))
         wrong = f"{name} is `{template}`, which does not scale evenly to {asked}"
-        raise error_at(f"{wrong}; {name}*{below} or {name}*{above} would work.", text, place)
+        raise error_at(f"{wrong}. Use {name}*{below} or {name}*{above}.", text, place)
     return scaled
 
 
 def _with_range(text: str, name: str, place: Place, most: int, least: int) -> tuple[Piece, ...]:
-    """A preset's pieces, with a range of copies of what it has most of; the rest stays."""
+    """A preset's pieces, with a range for those that have most copies."""
     template = PRESETS[name].text
     pieces = _read(template, tokens(template))
     many = max(2, *(piece.copies for piece in pieces))
@@ -201,7 +196,7 @@ def _with_range(text: str, name: str, place: Place, most: int, least: int) -> tu
 
 
 def _scale(pieces: tuple[Piece, ...], number: int) -> tuple[Piece, ...] | None:
-    """The rule that `presets` tells; None if it would make parts of a copy."""
+    """Scale copies by the rule in `presets`; None if that gives fractions of a copy."""
     most = max(piece.copies for piece in pieces)
     scaled = []
     for piece in pieces:

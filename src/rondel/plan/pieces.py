@@ -1,4 +1,4 @@
-"""The stages of the ring, the pieces that a plan cuts it into, and how they are written."""
+"""The stages of the ring, the pieces that a plan cuts it into, and their text form."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import NamedTuple
 from rondel.plan.diagnostics import Place
 
 STAGES = ("env", "policy", "memory", "gradient", "update")
-"""Those that every plan names, in the order of the ring; update's weights go round to policy."""
+"""Those of every plan, in the order of the ring; update's weights go round to policy."""
 
 OPTIONAL = {"label": "gradient"}
-"""Stages that only some algorithms have; where a plan does not name one, it is part of another."""
+"""Stages that only some algorithms have, and the stage that includes each in other plans."""
 
 ORDER = ("env", "policy", "memory", "label", "gradient", "update")
 """All stages, in the order of the ring."""
@@ -21,7 +21,7 @@ ALIASES = {"all": STAGES, "learner": STAGES[2:], "actor": STAGES[:2]}
 
 
 AUTO = 1_000_000
-"""Copies of `actor*auto`: as many as there are lanes and room for."""
+"""Copies of `actor*auto`: as many as there are lanes and cores for."""
 
 
 class Piece(NamedTuple):
@@ -29,7 +29,7 @@ class Piece(NamedTuple):
 
     stages: tuple[str, ...]
     copies: int = 1
-    least: int | None = None  # of a range, `actor*4..16`: as many run as there is room for
+    least: int | None = None  # of a range, `actor*4..16`
 
     @property
     def name(self) -> str:
@@ -48,7 +48,7 @@ class Piece(NamedTuple):
 
 
 def words_of(stages: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """The fewest words for some stages, each with how many of them it stands for."""
+    """The fewest words for some stages, each with the number of stages it covers."""
     at = 0
     while at < len(stages):
         word, length = stages[at], 1
@@ -61,7 +61,7 @@ def words_of(stages: Sequence[str]) -> Iterator[tuple[str, int]]:
 
 
 class Written(NamedTuple):
-    """A plan's text, and where each stage and each number of copies stands in it."""
+    """A plan's text, with the place of each stage and each number of copies."""
 
     text: str
     stages: list[list[Place]]  # of each piece
@@ -69,7 +69,7 @@ class Written(NamedTuple):
 
 
 def write(pieces: Sequence[Piece]) -> Written:
-    """The pieces as text. It parses back to them, if they obey the rules."""
+    """The pieces as text, which parses back to them if they obey the rules."""
     text = ""
     stages: list[list[Place]] = []
     copies: list[Place] = []

@@ -1,4 +1,4 @@
-"""A plan as a value: it is legal, or it can't be made."""
+"""A plan as a value, legal by construction."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from rondel.errors import RondelError
 from rondel.plan.diagnostics import closest_words
 from rondel.plan.pieces import OPTIONAL, ORDER, Piece, write
-from rondel.plan.rules import check_rules, first_fault, is_whole
+from rondel.plan.rules import fault_error, first_fault, is_whole
 
 MOST_LAG = 1_000
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Where the ring is cut, how many copies of each piece run, and how late they may be.
+    """Where the ring is cut, the copies of each piece, and the lag of the acting weights.
 
     >>> Plan((Piece(("env", "policy"), 8), Piece(("memory", "gradient", "update"))), lag=1)
     """
@@ -25,42 +25,43 @@ class Plan:
 
     def __post_init__(self) -> None:
         if not self.pieces:
-            raise RondelError("The plan is empty; `all` would work, or `actor*4 | learner`.")
+            raise RondelError("The plan is empty. Use `all`, or cut it: `actor*4 | learner`.")
         if any(isinstance(piece.stages, str) for piece in self.pieces):
-            raise RondelError("A piece's stages are a tuple of names: Piece(('env',)) would work.")
+            raise RondelError("A piece's stages must be a tuple of names: Piece(('env',)).")
         pieces = tuple(piece._replace(stages=tuple(piece.stages)) for piece in self.pieces)
-        object.__setattr__(self, "pieces", pieces)  # lists would be no value: they can't be hashed
+        object.__setattr__(self, "pieces", pieces)  # lists cannot be hashed
         fault = first_fault(pieces)
         if fault:
-            raise check_rules(fault, write(pieces))
-        if not is_whole(self.lag) or self.lag < 0:
-            raise RondelError(f"lag={self.lag!r} can't work: a whole number, 0 or more, would.")
-        if self.lag > MOST_LAG:  # each of these rounds is kept until it is learned from
-            raise RondelError(f"lag={self.lag:.3g} can't work: {MOST_LAG} rounds are the most.")
+            raise fault_error(fault, write(pieces))
+        # each of the lag's rounds is kept until it is learned from
+        if not is_whole(self.lag) or not 0 <= self.lag <= MOST_LAG:
+            raise RondelError(
+                f"lag must be an integer from 0 to {MOST_LAG:,}, got {self.lag!r:.40}."
+            )
 
     @property
     def cut(self) -> bool:
-        """Is there more than one process's worth of it: several pieces, or copies?"""
+        """Does it have several pieces or copies?"""
         return len(self.pieces) > 1 or self.pieces[0].copies > 1
 
     @property
     def ranged(self) -> bool:
-        """Does a piece have a range of copies in place of a number?"""
+        """Does a piece have a range of copies?"""
         return any(piece.least is not None for piece in self.pieces)
 
     def piece_of(self, stage: str) -> Piece:
-        """The piece that holds a stage, or does its work where the plan does not name it."""
+        """The piece that has a stage, or includes an optional one."""
         for piece in self.pieces:
             if stage in piece.stages:
                 return piece
         if stage in OPTIONAL:
             return self.piece_of(OPTIONAL[stage])
         near = closest_words(stage, ORDER)
-        hint = f"did you mean {near}?" if near else f"there are {', '.join(ORDER)}."
-        raise RondelError(f"There is no stage named {stage!r}; {hint}")
+        hint = f"Did you mean {near}?" if near else f"Stages: {', '.join(ORDER)}."
+        raise RondelError(f"Unknown stage {stage!r}. {hint}")
 
     def copies(self, stage: str) -> int:
-        """How many copies of a stage run; of a range, the most."""
+        """The number of copies of a stage; of a range, the most."""
         return self.piece_of(stage).copies
 
     def __str__(self) -> str:

@@ -1,58 +1,86 @@
-"""Plans by name: what papers and systems did.
+"""Plans by name, after the papers that ran them.
 
-A name stands alone as the whole text of a plan. A number, `impala*16`, is that of copies: the
-pieces that have most get so many, the other copied ones as many in proportion (at least 1), and
-what there is one of stays one: `apex*8` is `actor*8 | memory*4 | gradient+update`.
+A name is the whole text of a plan. In `impala*16` the number is of copies: pieces with most copies
+get that many, other copied ones as many in proportion (at least 1), and single ones stay single:
+`apex*8` is `actor*8 | memory*4 | gradient+update`.
 """
 
 from typing import NamedTuple
 
 
 class Preset(NamedTuple):
-    """A plan with a name."""
+    """A plan with its names."""
 
+    names: tuple[str, ...]
     text: str
     lag: int
     free: bool
-    who: str  # did it so
+    source: str
 
 
-PRESETS = {
-    "single-learner-coarse": Preset(
-        "actor*4 | learner", 0, False, "MSRL (Zhu et al., 2023); A2C and PPO on workers, Acme"
+_MSRL = "MSRL (Zhu et al., 2023)"
+_TABLE = (
+    Preset(
+        ("anakin", "gpu-only"),
+        "all",
+        0,
+        False,
+        f"Podracer's Anakin (Hessel et al., 2021); WarpDrive (Lan et al., 2021); {_MSRL}",
     ),
-    "single-learner-fine": Preset(
-        "env*4 | policy+learner", 0, False, "MSRL (Zhu et al., 2023), after SEED RL"
+    Preset(
+        ("single-learner-coarse",),
+        "actor*4 | learner",
+        0,
+        False,
+        f"{_MSRL}; A2C and PPO on workers, Acme",
     ),
-    "multi-learner": Preset("all*2", 0, False, "MSRL (Zhu et al., 2023), after DD-PPO"),
-    "gpu-only": Preset("all", 0, False, "MSRL (Zhu et al., 2023); WarpDrive (Lan et al., 2021)"),
-    "environments": Preset(
-        "env | policy+learner", 0, False, "MSRL (Zhu et al., 2023), for multi-agent learning"
+    Preset(
+        ("seed", "single-learner-fine"),
+        "env*4 | policy+learner",
+        0,
+        False,
+        f"SEED RL (Espeholt et al., 2020); {_MSRL}",
     ),
-    "central": Preset(
+    Preset(("environments",), "env | policy+learner", 0, False, _MSRL),
+    Preset(
+        ("ddppo", "multi-learner"), "all*2", 0, False, f"DD-PPO (Wijmans et al., 2020); {_MSRL}"
+    ),
+    Preset(
+        ("central",),
         "actor+memory+gradient*4 | update",
         0,
         False,
-        "MSRL (Zhu et al., 2023), after the parameter server (Li et al., 2014)",
+        f"{_MSRL}, after the parameter server (Li et al., 2014)",
     ),
-    "impala": Preset("actor*4 | learner", 1, True, "IMPALA (Espeholt et al., 2018); APPO"),
-    "seed": Preset("env*4 | policy+learner", 0, False, "SEED RL (Espeholt et al., 2020)"),
-    "sebulba": Preset(
-        "env*4 | policy | learner", 1, False, "Podracer's Sebulba (Hessel et al., 2021)"
+    Preset(("impala",), "actor*4 | learner", 1, True, "IMPALA (Espeholt et al., 2018); APPO"),
+    Preset(
+        ("sebulba",),
+        "env*4 | policy | learner",
+        1,
+        False,
+        "Podracer's Sebulba (Hessel et al., 2021)",
     ),
-    "apex": Preset(
-        "actor*4 | memory*2 | gradient+update", 2, True, "Ape-X (Horgan et al., 2018); R2D2, R2D3"
+    Preset(
+        ("apex",),
+        "actor*4 | memory*2 | gradient+update",
+        2,
+        True,
+        "Ape-X (Horgan et al., 2018); R2D2, R2D3",
     ),
-    "gorila": Preset(
-        "actor*4 | memory*2 | gradient*2 | update", 2, True, "Gorila (Nair et al., 2015)"
+    Preset(
+        ("gorila",),
+        "actor*4 | memory*2 | gradient*2 | update",
+        2,
+        True,
+        "Gorila (Nair et al., 2015)",
     ),
-    "qtopt": Preset(
+    Preset(
+        ("qtopt",),
         "actor*4 | memory | label*2 | gradient+update",
         2,
         True,
         "QT-Opt (Kalashnikov et al., 2018)",
     ),
-    "a3c": Preset("actor+memory+gradient*4 | update", 1, True, "A3C (Mnih et al., 2016)"),
-    "ddppo": Preset("all*2", 0, False, "DD-PPO (Wijmans et al., 2020)"),
-    "anakin": Preset("all", 0, False, "Podracer's Anakin (Hessel et al., 2021)"),
-}
+    Preset(("a3c",), "actor+memory+gradient*4 | update", 1, True, "A3C (Mnih et al., 2016)"),
+)
+PRESETS = {name: preset for preset in _TABLE for name in preset.names}

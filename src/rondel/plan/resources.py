@@ -1,9 +1,9 @@
-"""What one copy of each piece needs: "actor:cpu=1 learner:cpu=4,gpu=1,memory=4GiB".
+"""The parser of resources per copy: "actor:cpu=1 learner:cpu=4,gpu=1,memory=4GiB".
 
     resources = (piece ":" name "=" amount ("," name "=" amount)*)*
 
-A piece is named by its own name or by any part of it. `memory` is in bytes, with a unit; `cpu`,
-`gpu` and names of your own are numbers.
+A piece is named in full or by any of its stages. `memory` is in bytes, with a unit; `cpu`, `gpu`
+and custom names are numbers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ UNITS = {
 
 
 def resources_for(plan: Plan, text: str) -> tuple[dict[str, float], ...]:
-    """What a copy of each piece of the plan needs, by name; one CPU if nothing else is said.
+    """The resources of a copy of each piece, by name; one CPU by default.
 
     >>> resources_for(parse("actor*4 | learner"), "learner:cpu=2,gpu=1")
     ({'cpu': 1.0}, {'cpu': 2.0, 'gpu': 1.0})
@@ -59,13 +59,13 @@ def _next(words: deque[Token], text: str, wanted: str) -> Token:
     if word.text != wanted and (is_sign or wanted in (":", "=")):
         where = f"before {word.text!r}" if word.text else "at the end"
         what = f"`{wanted}`" if wanted in (":", "=") else wanted
-        example = "`actor:cpu=1 learner:cpu=4,gpu=1` would work"
-        raise error_at(f"{what} is missing {where}; {example}.", text, word.place)
+        example = "An example: `actor:cpu=1 learner:cpu=4,gpu=1`"
+        raise error_at(f"{what} is missing {where}. {example}.", text, word.place)
     return word
 
 
 def _piece(plan: Plan, text: str, word: Token) -> int:
-    """Which piece of the plan is meant."""
+    """The index of the piece that a word names."""
     stages: list[str] = []
     for name in word.text.split("+"):
         stages += ALIASES.get(name, (name,))
@@ -76,11 +76,11 @@ def _piece(plan: Plan, text: str, word: Token) -> int:
     there = [stage for piece in plan.pieces for stage in piece.stages]
     if set(stages) <= set(there):
         parts = [piece.name for piece in plan.pieces if set(stages) & set(piece.stages)]
-        wrong = f"{word.text} is no one piece of `{plan}`"
-        raise error_at(f"{wrong}; it is in {join_words(parts, 'and')}.", text, word.place)
+        wrong = f"`{plan}` has {word.text} in several pieces"
+        raise error_at(f"{wrong}: {join_words(parts, 'and')}.", text, word.place)
     near = closest_words(word.text, [*names, *there, *ALIASES])
-    hint = f"did you mean {near}?" if near else f"there are {join_words(names, 'and')}."
-    raise error_at(f"`{plan}` has no piece named {word.text!r}; {hint}", text, word.place)
+    hint = f"Did you mean {near}?" if near else f"Its pieces: {', '.join(names)}."
+    raise error_at(f"`{plan}` has no piece {word.text!r}. {hint}", text, word.place)
 
 
 def _need(needs: dict[str, float], text: str, words: deque[Token]) -> None:
@@ -89,17 +89,20 @@ def _need(needs: dict[str, float], text: str, words: deque[Token]) -> None:
     _next(words, text, "=")
     amount = _next(words, text, "An amount")
     singular = name.text.lower().removesuffix("s")
-    if name.text not in KNOWN and singular in KNOWN:  # it would be one that no machine has
-        raise error_at(f"The resource is named {singular}.", text, name.place)
+    if name.text not in KNOWN and singular in KNOWN:  # no machine has one of that name
+        raise error_at(
+            f"Unknown resource {name.text!r}. Did you mean {singular}?", text, name.place
+        )
     if name.text in needs:
         raise error_at(f"{name.text} is given twice for this piece.", text, name.place)
     if name.text == "memory":
         value = _bytes(amount.text)
-        work = f"bytes would work, as in memory=4GiB (units: {', '.join(list(UNITS)[1:])})."
+        wanted = f"bytes, as in memory=4GiB (units: {', '.join(list(UNITS)[1:])})"
     else:
-        value, work = _number(amount.text), "a number, 0 or more, would work."
+        value, wanted = _number(amount.text), "a number, 0 or more"
     if value is None:
-        raise error_at(f"{name.text} can't be {amount.text!r}; {work}", text, amount.place)
+        wrong = f"{name.text} must be {wanted}, got {amount.text!r}."
+        raise error_at(wrong, text, amount.place)
     needs[name.text] = value
 
 

@@ -1,8 +1,8 @@
-"""What makes a plan legal, whoever wrote it: six rules, and for each a sentence.
+"""The six rules of a legal plan, each with its error.
 
-Every one of the 16 ways to cut the ring is legal, and so are the cuts around `label`, which a plan
-may name or not; the rules are about stages that are unknown, missing, doubled or out of order, and
-about numbers of copies.
+All 16 ways to cut the ring are legal, and so are the cuts around `label`, which a plan may name or
+not. The rules refuse stages that are unknown, missing, repeated or out of order, and numbers of
+copies that cannot share the work.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from rondel.plan.presets import PRESETS
 
 
 class Fault(NamedTuple):
-    """A rule that is broken, and where."""
+    """A broken rule, and where."""
 
     sentence: str
-    piece: int  # as many as there are pieces: behind the last one
+    piece: int  # the number of pieces: after the last one
     stage: int | None = None  # of the piece; None: its number of copies
 
 
 def first_fault(pieces: Sequence[Piece]) -> Fault | None:
-    """The first rule that these pieces break, if they break one."""
+    """The first rule that these pieces break, if any."""
     for rule in (_known, _in_order, _counted, _ranged, _one_update, _divisible):
         fault = rule(pieces)
         if fault:
@@ -34,8 +34,8 @@ def first_fault(pieces: Sequence[Piece]) -> Fault | None:
     return None
 
 
-def check_rules(fault: Fault, written: Written) -> RondelError:
-    """The error for a fault in what is written."""
+def fault_error(fault: Fault, written: Written) -> RondelError:
+    """The error for a fault, with carets below it."""
     return error_at(fault.sentence, written.text, _place(fault, written))
 
 
@@ -57,20 +57,20 @@ def _known(pieces: Sequence[Piece]) -> Fault | None:
 
 
 def _unknown(name: str, alone: bool) -> str:
-    if name in ALIASES:  # only from Python: a text's aliases are stages by now
+    if name in ALIASES:  # from Python; the parser has replaced those of a text
         stages = ", ".join(map(repr, ALIASES[name]))
-        return f"{name!r} is short for several stages; a Piece names each of them: ({stages})."
+        return f"{name!r} is an alias; a Piece needs the names of its stages: ({stages})."
     if name in PRESETS:
-        return f"{name} is a plan of its own and stands alone: it is `{PRESETS[name].text}`."
-    what = "no stage and no plan" if alone else "no stage"
+        return f"{name} is a whole plan, `{PRESETS[name].text}`, and not a piece of one."
+    what = "stage or plan" if alone else "stage"
     names = [*ORDER, *ALIASES, *(PRESETS if alone else ())]
     near = closest_words(name, names)
-    hint = f"did you mean {near}?" if near else f"there are {join_words(names, 'and')}."
-    return f"There is {what} named {name!r}; {hint}"
+    hint = f"Did you mean {near}?" if near else f"Use {join_words(names, 'or')}."
+    return f"Unknown {what} {name!r}. {hint}"
 
 
 def _wanted(pieces: Sequence[Piece]) -> tuple[str, ...]:
-    """The stages that there must be, in order: those of every plan, and what else is named."""
+    """The required stages in order: those of every plan, and optional ones that are named."""
     named = {stage for piece in pieces for stage in piece.stages}
     return tuple(stage for stage in ORDER if stage in STAGES or stage in named)
 
@@ -80,11 +80,10 @@ def _in_order(pieces: Sequence[Piece]) -> Fault | None:
     there, wanted = [stage for _, _, stage in flat], _wanted(pieces)
     for at, (i, j, stage) in enumerate(flat):
         if stage in there[:at]:
-            wrong = f"{stage} is here a second time, and each stage has one place"
-            return Fault(f"{wrong}{_meant(pieces)}", i, j)
+            return Fault(f"{stage} is repeated{_meant(pieces)}", i, j)
         due = wanted[at]
         if stage != due and due in there:
-            wrong = f"{stage} stands before {due}, and the order is {', '.join(wanted)}"
+            wrong = f"{stage} is before {due}, but the order is {', '.join(wanted)}"
             return Fault(f"{wrong}{_meant(pieces)}", i, j)
         if stage != due:
             lost = [name for name in wanted[at : wanted.index(stage)] if name not in there]
@@ -100,12 +99,12 @@ def _missing(stages: Sequence[str]) -> str:
 
 
 def _meant(pieces: Sequence[Piece]) -> str:
-    """The plan that was probably meant: each stage once, in order, cut where these pieces are."""
+    """Suggest the plan with each stage once, in order, cut where these pieces are."""
     first: dict[str, int] = {}
     for i, piece in enumerate(pieces):
         for stage in piece.stages:
             first.setdefault(stage, i)
-    # A missing stage joins the one behind it; those missing at the end are a piece of their own.
+    # a missing stage joins the one after it; those missing at the end are one more piece
     home, homes = len(pieces), {}
     wanted = _wanted(pieces)
     for stage in reversed(wanted):
@@ -113,41 +112,38 @@ def _meant(pieces: Sequence[Piece]) -> str:
     counts = [*pieces, Piece(())]
     parts = [(counts[i], tuple(group)) for i, group in groupby(wanted, homes.__getitem__)]
     meant = [piece._replace(stages=stages) for piece, stages in parts]
-    return "." if first_fault(meant) else f"; `{write(meant).text}` would work."
+    return "." if first_fault(meant) else f". Did you mean `{write(meant).text}`?"
 
 
 def _counted(pieces: Sequence[Piece]) -> Fault | None:
     for i, piece in enumerate(pieces):
         if not piece.stages:
-            return Fault("A piece without stages can do nothing; leave it out.", i)
+            return Fault("A piece must have a stage.", i)
         if not is_whole(piece.copies) or piece.copies < 1:
-            wrong = f"{piece.copies!r} copies of {piece.name} can't run"
-            return Fault(f"{wrong}: a whole number, 1 or more, would work.", i)
+            wanted = f"Copies of {piece.name} must be an integer, 1 or more"
+            return Fault(f"{wanted}, got {piece.copies!r}.", i)
     return None
 
 
 def _ranged(pieces: Sequence[Piece]) -> Fault | None:
-    """Copies that only act may be more or fewer: each does its own lanes, whoever else does his."""
+    """Only the number of acting copies changes nothing that is learned: lanes stay the same."""
     for i, piece in enumerate(pieces):
         if piece.least is None:
             continue
         if not is_whole(piece.least) or not 1 <= piece.least <= piece.copies:
-            wrong = f"{piece.least!r}..{piece.copies} is no range of copies"
-            return Fault(f"{wrong}: from 1 or more up, as in `*4..16`, would work.", i)
+            wrong = f"got {piece.least!r}..{piece.copies}"
+            return Fault(f"A range of copies must ascend from 1 or more, {wrong}.", i)
         if any(stage not in ("env", "policy") for stage in piece.stages):
-            wrong = f"How many copies of {piece.name} there are changes what is learned, so it is"
-            if piece.stages == ("label",):
-                wrong = "How many copies of label there are is"
             return Fault(
-                f"{wrong} a number; a range is of pieces that only act: `actor*4..16 | learner` "
-                "would work.",
+                f"{piece.name} needs a fixed number of copies. Only pieces that act take a range: "
+                "`actor*4..16 | learner`.",
                 i,
             )
     return None
 
 
 def is_whole(number: object) -> bool:
-    """Is it a whole number, and not True or False?"""
+    """Is it an integer, and not a bool?"""
     return isinstance(number, int) and not isinstance(number, bool)
 
 
@@ -159,32 +155,32 @@ def _one_update(pieces: Sequence[Piece]) -> Fault | None:
     joined = [*pieces[:-2], Piece((*pieces[-2].stages, *last.stages), last.copies)]
     work = [f"`{write(way).text}`" for way in (once, joined) if not first_fault(way)]
     return Fault(
-        f"{last} apart from gradient would break norms and counters: it takes the mean of all "
-        f"gradients, so there is one of it; {join_words(work or [last.name], 'or')} would work.",
+        f"{last} must be one copy, as it takes the mean of all gradients. "
+        f"Use {join_words(work or [last.name], 'or')}.",
         len(pieces) - 1,
     )
 
 
 def _divisible(pieces: Sequence[Piece]) -> Fault | None:
-    """Or else what the copies of one piece make could not be dealt out evenly to the next."""
+    """Neighbouring pieces share their work evenly."""
     pairs = _exchanges(pieces)
     for first, i in pairs:
         one, two = pieces[first], pieces[i]
         if one.least is not None or two.least is not None:
-            continue  # a number that fits is chosen when it starts
+            continue  # its number is chosen at the start of the run
         if not _divide(one.copies, two.copies):
             beside = [pieces[a + b - i].copies for a, b in pairs if i in (a, b)]
             around = range(max(1, two.copies - 99), two.copies + 99)
             numbers = {1, one.copies, 2 * one.copies, *around}
             fits = [n for n in numbers if all(_divide(n, other) for other in beside)]
             near = [two._replace(copies=n) for n in nearest(fits, two.copies, most=2)]
-            wrong = f"{one} can't be dealt out evenly to {two}: one number must divide the other"
-            return Fault(f"{wrong}; {join_words(near, 'or')} would work.", i)
+            wrong = f"One number of copies must divide the other, got {one} and {two}"
+            return Fault(f"{wrong}. Use {join_words(near, 'or')}.", i)
     return None
 
 
 def _exchanges(pieces: Sequence[Piece]) -> list[tuple[int, int]]:
-    """The pairs of pieces that hand something over; past a label, feedback goes back to memory."""
+    """The pairs of pieces that exchange data; feedback passes a label on its way to memory."""
     past = [(i - 1, i + 1) for i, piece in enumerate(pieces) if piece.stages == ("label",)]
     return [*pairwise(range(len(pieces))), *past]
 

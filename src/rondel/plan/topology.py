@@ -1,4 +1,4 @@
-"""Which copies of a plan belong together: names, links between env and policy, failure units."""
+"""Relations between the copies of a plan: names, links from policy to env, failure units."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from rondel.plan.plan import Plan
 
 
 def copy_name(plan: Plan, piece: int, copy: int) -> str:
-    """What people call a copy."""
+    """The name of a copy in messages: "actor 2 of 4"."""
     which = plan.pieces[piece]
     return which.name if which.copies == 1 else f"{which.name} {copy + 1} of {which.copies}"
 
 
 def has_separate_envs(plan: Plan) -> bool:
-    """Is the policy cut off from its environments, so that it needs links to them?"""
+    """Are env and policy in different pieces, joined by links?"""
     return plan.piece_of("env") != plan.piece_of("policy")
 
 
@@ -27,7 +27,7 @@ def env_copies_of(plan: Plan, policy_copy: int) -> range:
 
 
 def failure_units(plan: Plan) -> list[list[tuple[int, int]]]:
-    """Copies that live and die together, as (piece, copy): policies and the envs they drive."""
+    """Copies that fail and restart together, as (piece, copy): policies and their envs."""
     rest = [
         (piece, copy)
         for piece, (stages, copies, _) in enumerate(plan.pieces)
@@ -38,7 +38,7 @@ def failure_units(plan: Plan) -> list[list[tuple[int, int]]]:
         return [[place] for place in rest]
     policy = plan.pieces.index(plan.piece_of("policy"))
     envs, policies = plan.copies("env"), plan.copies("policy")
-    n = min(envs, policies)  # each shares either its envs or its policies with nobody
+    n = min(envs, policies)  # one of the two numbers divides the other
     together = [
         [(0, e) for e in range(i * envs // n, (i + 1) * envs // n)]
         + [(policy, p) for p in range(i * policies // n, (i + 1) * policies // n)]

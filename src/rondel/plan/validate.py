@@ -1,4 +1,4 @@
-"""Does a plan fit a run: its lanes, its blocks, what its algorithm tolerates?"""
+"""Checks of a plan against a run: its lanes, blocks, algorithm."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def check(
     algorithm: str = "this algorithm",
     labels: bool = True,
 ) -> None:
-    """Refuse a plan that can't run, with a sentence of what would work.
+    """Refuse a plan that cannot run, and suggest what to use.
 
-    `max_lag` is the algorithm's: how many rounds old the weights may be that acted; None: any.
-    `labels` says whether it has the stage `label`.
+    `max_lag` is the largest lag that the algorithm tolerates; None: any. `labels` says whether it
+    has the stage `label`.
     """
     shares = (_lanes_fault(plan, index, lanes, block) for index in range(len(plan.pieces)))
     faults = [
         next(filter(None, shares), None),
-        _lag_fault(plan.lag, max_lag, algorithm),
+        _lag_fault(plan, max_lag, algorithm),
         _free_fault(plan, max_lag, algorithm) if plan.free else None,
         None if labels else _label_fault(plan, algorithm),
     ]
@@ -39,11 +39,10 @@ def check(
         raise _refusal(plan, found)
 
 
-def resolve_ranges(plan: Plan, *, lanes: int, block: int, room: int | None = None) -> Plan:
-    """The plan with numbers in place of its ranges: the most copies that can share the lanes.
+def resolve_ranges(plan: Plan, *, lanes: int, block: int, cores: int | None = None) -> Plan:
+    """Replace ranges by numbers: the most copies that can share the lanes, at most `cores`.
 
-    Where there is `room` for so many copies, no more. Without it a range stays one, from its least
-    to the most that can be: who carries it out will see what there is room for.
+    Without `cores` a range stays a range, up to that number: the backend fits it to its nodes.
     """
     pieces = list(plan.pieces)
     for i, piece in enumerate(pieces):
@@ -53,8 +52,8 @@ def resolve_ranges(plan: Plan, *, lanes: int, block: int, room: int | None = Non
         fits = [n for n in _numbers(some, i, lanes, block) if piece.least <= n <= piece.copies]
         if not fits:
             raise _refusal(plan, [_range_fault(some, i, lanes, block)])
-        most = max((n for n in fits if room is None or n <= room), default=fits[0])
-        pieces[i] = Piece(piece.stages, most, piece.least if room is None else None)
+        most = max((n for n in fits if cores is None or n <= cores), default=fits[0])
+        pieces[i] = Piece(piece.stages, most, piece.least if cores is None else None)
     return Plan(tuple(pieces), plan.lag, plan.free)
 
 
@@ -63,25 +62,24 @@ def _range_fault(plan: Plan, index: int, lanes: int, block: int) -> Fault:
     blocks = f" in blocks of {block}" if "policy" in piece.stages else ""
     wrong = f"No number of copies in {piece} can share {lanes} lanes{blocks} evenly"
     least = piece.least or 1
-    near = (
-        f"{piece.name}*{join_words(nearest(numbers, least), 'or')}" if numbers else "another plan"
-    )
+    near = join_words(nearest(numbers, least), "or") if numbers else ""
+    ways = [f"{piece.name}*{near}" if near else "another plan"]
     more = least * _unit(Piece(piece.stages), block)
     if block != lanes and least in _numbers(plan, index, more, block):
-        near += f", or --lanes {more},"
-    return Fault(f"{wrong}; {near} would work.", index)
+        ways.append(f"--lanes {more}")
+    return Fault(f"{wrong}. Use {', or '.join(ways)}.", index)
 
 
 class Fault(NamedTuple):
-    """Why a plan can't run."""
+    """Why a plan cannot run."""
 
     sentence: str
-    piece: int | None = None  # the one that it is about
+    piece: int | None = None  # at fault
 
 
 def _refusal(plan: Plan, faults: Sequence[Fault]) -> RondelError:
-    """All that is wrong at once, with the first piece at fault pointed at."""
-    text = " Besides, ".join(fault.sentence for fault in faults)
+    """One error for all faults, with carets below the first piece at fault."""
+    text = " ".join(fault.sentence for fault in faults)
     pieces = [fault.piece for fault in faults if fault.piece is not None]
     if not pieces:
         return RondelError(text)
@@ -97,9 +95,11 @@ def _lanes_fault(plan: Plan, index: int, lanes: int, block: int) -> Fault | None
     share, left = divmod(lanes, piece.copies)
     if left:
         blocks = f" in blocks of {block}" if "policy" in piece.stages else ""
-        wrong = f"{piece} can't share {lanes} lanes{blocks} evenly"
+        wrong = f"{piece} cannot share {lanes} lanes{blocks} evenly"
     else:
-        wrong = f"{piece} has {share} lanes a copy, which is no whole number of blocks of {block}"
+        wrong = (
+            f"{piece} has {share} lanes per copy, which must be a multiple of the block, {block}"
+        )
 
     ways = []
     fits = _numbers(plan, index, lanes, block)
@@ -110,19 +110,18 @@ def _lanes_fault(plan: Plan, index: int, lanes: int, block: int) -> Fault | None
         ways.append(f"--block {max(n for n in divisors(share) if n <= block)}")
     whole = lcm(*(_unit(piece, block) for piece in plan.pieces))
     ways.append(f"--lanes {-(-lanes // whole) * whole}")
-    work = f"{', or '.join(ways)}{',' if len(ways) > 1 else ''} would work"
-    return Fault(f"{wrong}; {work}.", index)
+    return Fault(f"{wrong}. Use {', or '.join(ways)}.", index)
 
 
 def _unit(piece: Piece, block: int) -> int:
-    """The lanes must be a multiple of it: an even share for each copy, of blocks if it acts."""
+    """The number that must divide the lanes: copies get equal shares, in blocks if they act."""
     if "policy" in piece.stages:
         return piece.copies * block
     return piece.copies if "env" in piece.stages or "memory" in piece.stages else 1
 
 
 def _numbers(plan: Plan, index: int, lanes: int, block: int) -> list[int]:
-    """How many copies of a piece there could be."""
+    """The possible numbers of copies of a piece."""
     stages = plan.pieces[index].stages
     fits = [n for n in divisors(lanes) if lanes % _unit(Piece(stages, n), block) == 0]
     return [n for n in fits if not first_fault(_with_copies(plan, index, n))]
@@ -134,21 +133,18 @@ def _with_copies(plan: Plan, index: int, copies: int) -> list[Piece]:
     return pieces
 
 
-def _lag_fault(lag: int, max_lag: int | None, algorithm: str) -> Fault | None:
-    if max_lag is None or lag <= max_lag:
+def _lag_fault(plan: Plan, max_lag: int | None, algorithm: str) -> Fault | None:
+    if max_lag is None or plan.lag <= max_lag:
         return None
-    if max_lag == 0:
-        why = f"{algorithm} learns from what the newest policy did"
-    else:
-        why = f"{algorithm} takes weights that are a little old, not any"
+    most = f"at most {max_lag}" if max_lag else "0"
+    use = f"--lag {max_lag}{' --no-free' if plan.free and not max_lag else ''}"
     return Fault(
-        f"{why}, so its weights may be at most {plural(max_lag, 'round')} old, and the plan's lag "
-        f"is {lag}; --lag {max_lag}, or an algorithm that corrects for it, would work."
+        f"The lag of {algorithm} must be {most}, got {plan.lag}. Use {use}, or an algorithm that "
+        "corrects for lag (`rondel list algorithms`)."
     )
 
 
 def _label_fault(plan: Plan, algorithm: str) -> Fault | None:
-    """A copy of a stage that does nothing would only cost time."""
     piece = plan.piece_of("label")
     if "label" not in piece.stages:
         return None
@@ -158,12 +154,12 @@ def _label_fault(plan: Plan, algorithm: str) -> Fault | None:
     ]
     rest = [each for each in rest if each.stages]
     work = "`all`" if first_fault(rest) else f"`{write(rest).text}`"
-    wrong = f"{algorithm} has no stage `label`: it makes its targets with its gradients"
-    return Fault(f"{wrong}; {work} would work.", plan.pieces.index(piece))
+    wrong = f"{algorithm} has no stage `label`: it computes targets with its gradients"
+    return Fault(f"{wrong}. Use {work}.", plan.pieces.index(piece))
 
 
 def _free_fault(plan: Plan, max_lag: int | None, algorithm: str) -> Fault | None:
-    """Where one piece acts and updates, it waits for itself, and there is nothing to free."""
+    """Refuse --free where nothing overlaps or the bound on the lag cannot be kept."""
     piece = plan.piece_of("policy")
     index = plan.pieces.index(piece)
     if "update" in piece.stages:
@@ -171,24 +167,28 @@ def _free_fault(plan: Plan, max_lag: int | None, algorithm: str) -> Fault | None
         acting, learning = Piece(piece.stages[:behind], piece.copies), Piece(piece.stages[behind:])
         cut = write((*plan.pieces[:index], acting, learning)).text
         return Fault(
-            f"--free has nothing to overlap here: {piece.name} acts and updates, one after the "
-            f"other; `{cut}`, or this plan without --free, would work.",
+            f"--free gains nothing where one piece acts and updates, here {piece.name}. "
+            f"Use `{cut}`, or leave --free out.",
             index,
         )
+    # gradients made by the acting copies arrive one by one, and a range needs --free on Ray
+    if plan.lag == 0 and "gradient" not in piece.stages and not plan.ranged:
+        what = f"{algorithm} must learn with lag 0" if max_lag == 0 else "the lag is 0"
+        use = "Leave --free out" if max_lag == 0 else "Use --lag 1, or leave --free out"
+        return Fault(f"--free gains nothing where {what}: actors wait for the learner. {use}.")
     if piece.copies == 1:
         return None
     if "gradient" in piece.stages and max_lag is not None and plan.lag >= max_lag:
         return Fault(  # free copies that make their own gradients are up to a round apart
-            f"{algorithm} takes weights that are at most {plural(max_lag, 'round')} old, and free "
-            f"copies that make their own gradients can be almost {plural(plan.lag + 1, 'round')} "
-            "behind; this plan without --free would work.",
+            f"{algorithm} tolerates a lag of {max_lag}, but free copies with their own gradients "
+            f"can be almost {plural(plan.lag + 1, 'round')} behind. Leave --free out.",
             index,
         )
     if "memory" in piece.stages and "gradient" not in piece.stages:
         return Fault(
-            f"In {piece.name} each copy keeps its own items, and a free round may take two rounds "
-            "of one copy and none of another; a cut between policy and memory, or this plan "
-            "without --free, would work.",
+            f"Each copy of {piece.name} stores its own items, but a free round may take two "
+            "rollouts of one copy and none of another. Cut between policy and memory, or leave "
+            "--free out.",
             index,
         )
     return None

@@ -377,7 +377,7 @@ def _settled(plan: Plan, options: Options) -> Plan:
             "or a number."
         )
     room = None if follows else jax_process.cores()
-    return resolve_ranges(plan, lanes=options.lanes, block=options.block or 1, room=room)
+    return resolve_ranges(plan, lanes=options.lanes, block=options.block or 1, cores=room)
 
 
 def _check_env(world: Env | HostWorld, deadline: float) -> None:

@@ -182,6 +182,6 @@ def test_minibatches_are_of_whole_lanes():
 
 
 def test_a2c_takes_no_lag_and_a3c_some():
-    with pytest.raises(RondelError, match="a2c learns from what the newest policy did"):
+    with pytest.raises(RondelError, match="The lag of a2c must be 0, got"):
         rondel.start("a2c", "CartPole-v1", plan="actor*2 | learner", lag=1, lanes=16, on="inline")
     rondel.start("a3c", "CartPole-v1", plan="actor*2 | learner", lag=1, lanes=16, on="inline")

@@ -1,11 +1,11 @@
-"""The tables of docs/reliability.md: each stands between two marks."""
+"""The tables of results.md: each stands between two marks."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-_PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
+_PAGE = Path(__file__).with_name("results.md")
 
 
 def write(name: str, lines: list[str]) -> None:

@@ -1,7 +1,7 @@
 """Kill anything, lose nothing: faults of all kinds against plans, in real processes.
 
     python benchmarks/reliability/run.py                     kills and stops, on both backends
-    python benchmarks/reliability/run.py --write             into docs/reliability.md, row by row
+    python benchmarks/reliability/run.py --write             into results.md beside it, row by row
     python benchmarks/reliability/run.py kill --only ray     one fault, on one backend
     python benchmarks/reliability/run.py cost                what keeping costs, without any fault
     python benchmarks/reliability/run.py soak --minutes 30   faults at random, for long

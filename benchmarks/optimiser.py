@@ -2,7 +2,7 @@
 
     python benchmarks/optimiser.py
 
-`optax.flatten` makes one array of all parameters, `ops.packed` one of the small ones.
+`optax.flatten` makes one array of all parameters, `ops.optimisers.packed` one of the small ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the gradient of a layer's weights costs, as JAX makes it and as `ops.product` does.
+"""What the gradient of a layer's weights costs, as JAX makes it and as `matrix_product` does.
 
     python benchmarks/product.py
 

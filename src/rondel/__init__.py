@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from rondel.run.analysis.compare import compare as compare
     from rondel.run.analysis.plot import plot as plot
     from rondel.run.playback.evaluate import evaluate as evaluate
-    from rondel.run.playback.evaluate import record as record
+    from rondel.run.playback.record import record as record
     from rondel.run.playback.watch import watch as watch
     from rondel.run.policy.evaluation import Evaluation as Evaluation
     from rondel.run.policy.policy import Policy as Policy
     from rondel.run.preflight.explain import explain as explain
     from rondel.run.profiling.profile import profile as profile
+    from rondel.run.session.load import load as load
     from rondel.run.session.run import Run as Run
     from rondel.run.training.multi_seed import Runs as Runs
-    from rondel.run.training.train import load as load
     from rondel.run.training.train import resume as resume
     from rondel.run.training.train import start as start
     from rondel.run.training.train import train as train
@@ -69,10 +69,10 @@ _WHERE = {
     "compare": "rondel.run.analysis.compare",
     "evaluate": "rondel.run.playback.evaluate",
     "explain": "rondel.run.preflight.explain",
-    "load": "rondel.run.training.train",
+    "load": "rondel.run.session.load",
     "plot": "rondel.run.analysis.plot",
     "profile": "rondel.run.profiling.profile",
-    "record": "rondel.run.playback.evaluate",
+    "record": "rondel.run.playback.record",
     "resume": "rondel.run.training.train",
     "start": "rondel.run.training.train",
     "train": "rondel.run.training.train",

@@ -1,4 +1,4 @@
-"""Numbers, counts and times, as short as they can be shown."""
+"""Short texts for numbers, counts, times and sizes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 def number(value: float | None) -> str:
-    """Some four digits of it; a dash if it is not known."""
+    """About four digits; a dash if unknown."""
     if value is None:
         return "-"
     size = abs(value)
@@ -18,7 +18,7 @@ def number(value: float | None) -> str:
 
 
 def short_number(count: int) -> str:
-    """In thousands, millions or billions."""
+    """A count in thousands, millions or billions: "1.5M"."""
     for size, letter in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
         if count >= size:
             return f"{count / size:.4g}{letter}"
@@ -26,7 +26,17 @@ def short_number(count: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Hours, minutes and seconds, up to the next whole one."""
+    """Hours, minutes and seconds, rounded up: "1:02:03"."""
     minutes, second = divmod(math.ceil(seconds), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"
+
+
+def size(count: int) -> str:
+    """A number of bytes with its unit: "1.5 MiB"."""
+    value = float(count)
+    for unit in ("bytes", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} GiB"

@@ -243,8 +243,8 @@ def test_a_range_without_a_number_that_fits():
     with pytest.raises(RondelError) as caught:
         resolve_ranges(parse("actor*3..3 | learner"), lanes=32, block=8, cores=9)
     assert str(caught.value) == (
-        "No number of copies in actor*3..3 can share 32 lanes in blocks of 8 evenly. Use actor*1, 2 "
-        "or 4, or --lanes 24.\n  actor*3..3 | learner\n  ^^^^^^^^^^"
+        "No number of copies in actor*3..3 can share 32 lanes in blocks of 8 evenly. Use actor*1, "
+        "2 or 4, or --lanes 24.\n  actor*3..3 | learner\n  ^^^^^^^^^^"
     )
 
 

@@ -107,7 +107,7 @@ def test_what_would_work_is_found_among_many_lanes():
 
 
 def test_memory_without_end_is_refused():
-    with pytest.raises(RondelError, match="memory must be bytes, .* got '9"):
+    with pytest.raises(RondelError, match=r"memory must be bytes, .* got '9"):
         resources_for(parse("all"), f"all:memory={'9' * 305}TiB")
 
 

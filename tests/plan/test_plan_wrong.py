@@ -54,8 +54,8 @@ policy is repeated. Did you mean `actor | learner`?
   actor + policy | learner
           ^^^^^^""",
     "pieces in the wrong order": """
-memory is before env, but the order is env, policy, memory, gradient, update. Did you mean `actor*2 \
-| learner`?
+memory is before env, but the order is env, policy, memory, gradient, update. Did you mean \
+`actor*2 | learner`?
   learner | actor*2
   ^^^^^^^""",
     "stages in the wrong order": """
@@ -168,8 +168,8 @@ gradient*2 | update`.
   actor | memory*2 | gradient*2 | update*3
                                         ^^""",
     "a label in the wrong place": """
-label is before memory, but the order is env, policy, memory, label, gradient, update. Did you mean \
-`actor | memory+label | gradient+update`?
+label is before memory, but the order is env, policy, memory, label, gradient, update. Did you \
+mean `actor | memory+label | gradient+update`?
   actor | label+memory | gradient+update
           ^^^^^""",
     "missing beside a label": """
@@ -242,7 +242,8 @@ def test_all_plans_by_name_are_listed_when_none_is_near():
         ((), "The plan is empty. Use `all`, or cut it: `actor*4 | learner`."),
         (
             (Piece(ACTOR, 4),),
-            "memory, gradient and update are missing at the end. Did you mean `actor*4 | learner`?\n"
+            "memory, gradient and update are missing at the end. "
+            "Did you mean `actor*4 | learner`?\n"
             "  actor*4\n"
             "          ^",
         ),
@@ -296,5 +297,5 @@ def test_a_lag_is_a_whole_number(lag):
 
 
 def test_a_stage_that_there_is_not():
-    with pytest.raises(RondelError, match="Unknown stage 'polcy'. Did you mean policy"):
+    with pytest.raises(RondelError, match=r"Unknown stage 'polcy'\. Did you mean policy"):
         parse("all").piece_of("polcy")

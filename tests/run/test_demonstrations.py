@@ -8,8 +8,9 @@ import rondel
 from rondel.envs.jax import key_door
 from rondel.envs.registry import make
 from rondel.errors import RondelError
+from rondel.run.playback import record
+from rondel.run.playback.record import Episode
 from rondel.run.setup import datasets, jax_process
-from rondel.run.setup.datasets import Episode
 from rondel.spaces import Box, Discrete
 from rondel.types import EnvSpec
 
@@ -25,7 +26,7 @@ def episode(n, terminated=True):
 
 def test_what_was_written_is_read(tmp_path):
     path = str(tmp_path / "shown.safetensors")
-    datasets.write(path, [episode(3), episode(1, terminated=False)])
+    record.write(path, [episode(3), episode(1, terminated=False)])
     read = datasets.read(path, SPEC)
     column = {name: getattr(read, name)[:, 0].tolist() for name in read._fields[1:7]}
     yes, no = True, False
@@ -44,18 +45,24 @@ def test_what_was_written_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda arrays: arrays.pop("obs/y"), "nothing for obs/y, and test:tree needs int32 .rows"),
+        (
+            lambda arrays: arrays.pop("obs/y"),
+            r"obs/y in .* must be int32 \[rows\] for test:tree, got nothing",
+        ),
         (
             lambda arrays: arrays.update({"obs/x": np.zeros((4, 3), np.float32)}),
-            r"float32 \[4, 3\] for obs/x, and test:tree needs float32 \[rows, 2\]",
+            r"obs/x in .* must be float32 \[rows, 2\] for test:tree, got float32 \[4, 3\]",
         ),
         (lambda arrays: arrays.pop("reward"), "demonstrations of another environment"),
-        (lambda arrays: arrays["action"].fill(3), "actions beyond those of test:tree.* 0 to 2"),
+        (
+            lambda arrays: arrays["action"].fill(3),
+            "Actions in .* must be 0 to 2, those of test:tree",
+        ),
     ],
 )
 def test_what_does_not_fit_gets_a_sentence(change, sentence, tmp_path):
     path = str(tmp_path / "shown.safetensors")
-    datasets.write(path, [episode(3)])
+    record.write(path, [episode(3)])
     arrays = load_file(path)
     change(arrays)
     save_file(arrays, path)
@@ -64,17 +71,17 @@ def test_what_does_not_fit_gets_a_sentence(change, sentence, tmp_path):
 
 
 def test_what_is_no_file_gets_a_sentence(tmp_path):
-    with pytest.raises(RondelError, match="has to name a file of recorded episodes"):
+    with pytest.raises(RondelError, match="must name a file of recorded episodes"):
         datasets.read("", SPEC)
-    with pytest.raises(RondelError, match="there is no such file"):
+    with pytest.raises(RondelError, match="There is no file"):
         datasets.read(str(tmp_path), SPEC)
     (tmp_path / "text").write_text("no arrays")
-    with pytest.raises(RondelError, match="holds no demonstrations"):
+    with pytest.raises(RondelError, match="is not a file of demonstrations"):
         datasets.read(str(tmp_path / "text"), SPEC)
-    with pytest.raises(RondelError, match="can't be written"):
-        datasets.write(tmp_path / "no" / "folder", [episode(1)])
-    with pytest.raises(RondelError, match="no episode to write down"):
-        datasets.write(tmp_path / "shown", [])
+    with pytest.raises(RondelError, match="cannot be written"):
+        record.write(tmp_path / "no" / "folder", [episode(1)])
+    with pytest.raises(RondelError, match="at least 1 episode to write"):
+        record.write(tmp_path / "shown", [])
 
 
 def test_a_function_is_recorded_as_it_plays(tmp_path):
@@ -97,7 +104,7 @@ def test_a_policy_is_recorded_as_it_plays(env, tmp_path):
     path = str(tmp_path / "shown.safetensors")
     with rondel.start("dqn", env, lanes=2, hidden=(4,), tuned=False) as run:
         mean = rondel.record(run, path, episodes=2)
-        with pytest.raises(RondelError, match="other observations or actions than"):
+        with pytest.raises(RondelError, match="must have the observations and actions of"):
             rondel.record(run, path, "KeyDoor-v0", overwrite=True)
         with pytest.raises(RondelError, match=r"is there already: .*overwrite=True"):
             rondel.record(run, path, episodes=2)

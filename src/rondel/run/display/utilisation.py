@@ -12,8 +12,8 @@ from typing import NamedTuple
 from rich.cells import set_cell_size
 from rich.text import Text
 
+from rondel.formatting import size
 from rondel.plan.diagnostics import plural
-from rondel.run.preflight.render import size
 
 _BAR = 12  # columns of a piece's load
 _LABEL = 10  # columns of a label

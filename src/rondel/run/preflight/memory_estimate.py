@@ -19,9 +19,9 @@ from rondel.execution.stages import acting, learning
 from rondel.execution.stages.rng import per_lane, purpose_key
 from rondel.execution.stages.task import Task, keeps_state
 from rondel.execution.workers import gradient_parallel
+from rondel.formatting import size
 from rondel.plan.pieces import Piece
 from rondel.plan.plan import Plan
-from rondel.run.preflight.render import size
 from rondel.run.setup.memory_shapes import Shard, bytes_of, shard_like
 from rondel.run.setup.prepare import Setup
 from rondel.types import Env, Tree

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rondel.formatting import size
 from rondel.plan.diagnostics import plural
 from rondel.plan.plan import Plan
 from rondel.plan.resources import resources_for
@@ -294,13 +295,3 @@ def _wrapped(text: str, indent: int) -> list[str]:
         break_long_words=False,
     )
     return [line.replace(_KEPT, " ") for line in lines]
-
-
-def size(count: int) -> str:
-    """Bytes for a person."""
-    value = float(count)
-    for unit in ("bytes", "KiB", "MiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} GiB"

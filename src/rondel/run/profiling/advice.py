@@ -20,8 +20,8 @@ from rondel.execution.telemetry.timing import (
     STEPS,
     TRANSPORT,
 )
+from rondel.formatting import size
 from rondel.plan.diagnostics import plural
-from rondel.run.preflight.render import size
 from rondel.run.profiling.run_profile import IN_TURN, Piece, Profile, RunFacts
 
 UNEVEN, RESTARTS = "uneven copies", "restarts"

@@ -24,8 +24,8 @@ from rondel.execution.telemetry.timing import (
     TimingSummary,
     since,
 )
+from rondel.formatting import size
 from rondel.plan.parser import parse
-from rondel.run.preflight.render import size
 
 _LITTLE = 0.005  # shares below are not shown
 TIMING = 10.0  # seconds for which stages are timed apart, and again with more rows

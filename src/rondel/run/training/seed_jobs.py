@@ -9,13 +9,13 @@ from typing import Any
 from rondel.errors import RondelError
 from rondel.execution.loop.sync_loop import Limits, is_over
 from rondel.execution.stages.episode_stats import RecentEpisodes
+from rondel.run.session.load import OTHER_MACHINE
 from rondel.run.session.stop_conditions import resumed_limits
 from rondel.run.setup import jax_process
 from rondel.run.setup.prepare import Setup
 from rondel.run.storage import checkpoint, locate, metadata, run_folder
 from rondel.run.training.multi_seed import Job
 
-OTHER_MACHINE = "it ran with other flags or threads of XLA before: last bits may differ"
 _MOST = 1_000  # each has a folder, and a place in the program
 
 

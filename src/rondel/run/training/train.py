@@ -1,4 +1,4 @@
-"""From a request to a trained agent: `start`, `train`, `resume`, `load`."""
+"""From a request to a trained agent: `start`, `train`, `resume`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, overload
 from rondel.errors import RondelError, at_least
 from rondel.execution.loop.sync_loop import Limits, is_finished
 from rondel.run.display.display import Display, Silent
+from rondel.run.session.load import load
 from rondel.run.session.run import Run
 from rondel.run.session.stop_conditions import check_limits as checked
 from rondel.run.session.stop_conditions import resumed_limits
@@ -19,7 +20,7 @@ from rondel.run.setup.prepare import Setup, prepare
 from rondel.run.storage import locate, loggers, metadata, run_folder
 from rondel.run.training.multi_seed import Runs, run_seeds
 from rondel.run.training.resume_hint import offer_resume_hint
-from rondel.run.training.seed_jobs import OTHER_MACHINE, jobs_for, resumed_jobs
+from rondel.run.training.seed_jobs import jobs_for, resumed_jobs
 from rondel.run.training.train_loop import Callback, estimate_memory, run_training
 
 STEPS = 100_000
@@ -188,38 +189,3 @@ def resume(
 
 def _listed(callbacks: Sequence[Callback] | Callback) -> Sequence[Callback]:
     return [callbacks] if callable(callbacks) else callbacks
-
-
-def load(
-    path: str | os.PathLike[str],
-    *,
-    algorithm: Any = None,
-    env: Any = None,
-    config: Any = None,
-    network: Any = None,
-    memory: bool = True,
-    **placing: Any,
-) -> Run:
-    """A run as its newest checkpoint, or the one given, has it: to ask, evaluate or go on with.
-
-    All of it is in this process, unless `placing` says otherwise: plan, lag, free, on, resources,
-    address, deadline, restarts. Without `memory`, what it learns from is not read: to play, it need
-    not be there.
-    """
-    placing = {"on": "inline", "resources": None, "address": None} | placing
-    found = locate.find_checkpoint(Path(path))
-    before = metadata.read(found)
-    jax_process.configure_jax()
-    limits = resumed_limits(before)
-    metadata.check_lanes(found, before)
-    setup = run_folder.setup_from(before, algorithm, env, config, network, placing)
-    here = jax_process.configure_jax()
-    metadata.check_learner(found, setup)
-    run = Run(setup, limits, here, run_folder.home_of(found))
-    try:
-        run.restore(found, memory)
-    except BaseException:
-        run.close()
-        raise
-    run.notes += [] if before.machine == here else [OTHER_MACHINE]
-    return run

@@ -1,0 +1,48 @@
+"""A run from a checkpoint: `load`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from rondel.run.session.run import Run
+from rondel.run.session.stop_conditions import resumed_limits
+from rondel.run.setup import jax_process
+from rondel.run.storage import locate, metadata, run_folder
+
+OTHER_MACHINE = "XLA had other flags or threads before: last bits may differ"
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    algorithm: Any = None,
+    env: Any = None,
+    config: Any = None,
+    network: Any = None,
+    memory: bool = True,
+    **placing: Any,
+) -> Run:
+    """Load a run from its newest checkpoint or a given one, to query, evaluate or continue it.
+
+    All of it is in this process, unless `placing` says otherwise: plan, lag, free, on, resources,
+    address, deadline, restarts. Without `memory` the replay memory is not read.
+    """
+    placing = {"on": "inline", "resources": None, "address": None} | placing
+    found = locate.find_checkpoint(Path(path))
+    before = metadata.read(found)
+    jax_process.configure_jax()
+    limits = resumed_limits(before)
+    metadata.check_lanes(found, before)
+    setup = run_folder.setup_from(before, algorithm, env, config, network, placing)
+    here = jax_process.configure_jax()
+    metadata.check_learner(found, setup)
+    run = Run(setup, limits, here, run_folder.home_of(found))
+    try:
+        run.restore(found, memory)
+    except BaseException:
+        run.close()
+        raise
+    run.notes += [] if before.machine == here else [OTHER_MACHINE]
+    return run

@@ -13,11 +13,11 @@ BEGIN, END = "<!-- table -->\n", "<!-- end of table -->"
 
 def table() -> str:
     """A line for each, by family."""
-    lines = ["| name | family | actions | remembers | lag | home | paper |", "|---|" + "---|" * 6]
-    families = dict.fromkeys(catalogue.find(name).FAMILY for name in catalogue.TABLE)
-    for family in families:
-        lines += [_line(name) for name in catalogue.TABLE if _family(name) == family]
-    return "\n".join(lines) + "\n"
+    lines = ["| name | family | actions | remembers | lag | plan | paper |", "|---|" + "---|" * 6]
+    found = {name: catalogue.find(name) for name in catalogue.TABLE}
+    families = list(dict.fromkeys(one.card.family for one in found.values()))
+    by_family = sorted(found, key=lambda name: families.index(found[name].card.family))
+    return "\n".join([*lines, *(_line(found[name]) for name in by_family)]) + "\n"
 
 
 def page() -> str:
@@ -26,22 +26,16 @@ def page() -> str:
     return before + BEGIN + table() + END + rest.partition(END)[2]
 
 
-def _family(name: str) -> str:
-    return str(catalogue.find(name).FAMILY)
-
-
-def _line(name: str) -> str:
-    about = catalogue.find(name)
-    lag = "any" if about.MAX_LAG is None else f"{about.MAX_LAG}"
-    home = about.HOME.replace("|", "\\|")
+def _line(found: catalogue.Entry) -> str:
+    card = found.card
     cells = (
-        f"[`{name}`]({name}.md)",
-        about.FAMILY,
-        about.ACTIONS,
-        "yes" if about.RECURRENT else "",
-        lag,
-        f"`{home}`",
-        about.PAPER,
+        f"[`{found.name}`]({found.name}.md)",
+        card.family,
+        card.actions,
+        "yes" if found.recurrent else "",
+        "any" if card.max_lag is None else f"{card.max_lag}",
+        f"`{card.plan}`".replace("|", "\\|"),
+        card.paper,
     )
     return f"| {' | '.join(cells)} |"
 

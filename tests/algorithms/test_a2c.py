@@ -53,7 +53,7 @@ def test_advantages_are_standardised_over_valid_rows_and_targets_are_not():
 
 def test_a3c_is_a2c_with_a_lag():
     one, two = a2c.make(a2c.Config(), SPEC), a3c.make(a3c.Config(), SPEC)
-    assert (one.max_lag, two.max_lag) == (0, a3c.MAX_LAG)
+    assert (one.max_lag, two.max_lag) == (0, a3c.CARD.max_lag)
     states = [algorithm.init(random.key(0)) for algorithm in (one, two)]
     assert jax.tree.structure(states[0]) == jax.tree.structure(states[1])
     jax.tree.map(np.testing.assert_array_equal, *states)

@@ -199,7 +199,7 @@ def result(plan, lag):
 
 @pytest.mark.long  # a search is dear to compile
 def test_the_home_plan_gives_the_numbers_of_the_whole_ring():
-    assert_equal(result(alphazero.HOME, 2), result("all", 2))
+    assert_equal(result(alphazero.CARD.plan, 2), result("all", 2))
 
 
 @pytest.mark.long

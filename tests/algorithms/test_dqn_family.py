@@ -28,10 +28,10 @@ RANGE = {"atoms": 9, "return_min": -4.0, "return_max": 4.0}
 
 @functools.cache
 def build(name, spec=THREE, masked=False, **fields):
-    module = catalogue.find(name)
+    found = catalogue.find(name)
     if masked:
         spec = spec._replace(observation={"x": TWO, MASK: MultiBinary((3,))})
-    algorithm = module.make(module.Config(**TINY | RANGE | fields), spec)
+    algorithm = found.make(found.config(**TINY | RANGE | fields), spec)
     return algorithm, jax.jit(algorithm.init)(random.key(0))
 
 
@@ -239,9 +239,9 @@ def test_other_plans_give_the_same_numbers(name, plan, lag, other):
 
 @pytest.mark.parametrize("name", ["apex", "gorila"])
 def test_the_plan_of_the_paper_is_a_preset_and_fits(name):
-    module = catalogue.find(name)
+    found = catalogue.find(name)
     preset = parse(name)
-    assert str(preset) == module.HOME
+    assert str(preset) == found.card.plan
     assert preset.free
     with rondel.start(name, "CartPole-v1", plan=name, on="inline", free=False) as started:
-        assert started.setup.options.lanes == module.LANES
+        assert started.setup.options.lanes == found.card.lanes

@@ -128,7 +128,7 @@ def test_weight_decay_and_plain_steps_by_hand():
 def test_what_crosses_the_cut_does_not_depend_on_the_network(name):
     def crossing(hidden):
         facts = rondel.explain(
-            name, "CartPole-v1", plan=es.HOME, lanes=64, hidden=hidden, tuned=False
+            name, "CartPole-v1", plan=es.CARD.plan, lanes=64, hidden=hidden, tuned=False
         )
         return {one.what: one for one in facts.handovers}
 
@@ -141,9 +141,9 @@ def test_what_crosses_the_cut_does_not_depend_on_the_network(name):
 
 def ran(name, plan):
     """A short run of 16 lanes, with an episode's end in nearly every round."""
-    module = catalogue.find(name)
+    found = catalogue.find(name)
     spec = SPEC._replace(lanes=16)
-    algorithm = module.make(module.Config(rollout=24, hidden=(4,), top=5), spec)
+    algorithm = found.make(found.config(rollout=24, hidden=(4,), top=5), spec)
     ring = Ring(Task(algorithm, ENV, 3, lanes=16, block=2), parse(plan))
     try:
         return run(ring, 1_200)
@@ -153,7 +153,7 @@ def ran(name, plan):
 
 @pytest.mark.parametrize("name", few_of(["ars", "es"], ["ars"]))
 def test_the_home_plan_gives_the_numbers_of_the_whole_ring(name):
-    assert_equal(ran(name, es.HOME), ran(name, "all"))
+    assert_equal(ran(name, es.CARD.plan), ran(name, "all"))
 
 
 def learned(name, probe, **fields):

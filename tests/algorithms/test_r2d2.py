@@ -318,5 +318,5 @@ def test_other_plans_give_the_same_numbers(plan, lag, other):
 
 
 def test_the_plan_of_the_paper_is_that_of_apex():
-    assert str(parse("apex")) == r2d2.HOME
-    assert catalogue.find("r2d2").MAX_LAG is None
+    assert str(parse("apex")) == r2d2.CARD.plan
+    assert catalogue.find("r2d2").card.max_lag is None

@@ -205,7 +205,7 @@ def test_alphazero_is_the_same_under_its_home_plan():
     names = {str(path) for path, _ in jax.tree_util.tree_leaves_with_path(whole["memory"])}
     assert any("board" in name for name in names)
     assert not any(STATE in name for name in names)  # memory does without
-    assert_equal(result(alphazero.HOME), whole)
+    assert_equal(result(alphazero.CARD.plan), whole)
 
 
 @pytest.mark.long

@@ -25,8 +25,8 @@ HOME = "actor*4 | memory*2 | gradient+update"
 
 
 def task(name: str) -> Task:
-    module = catalogue.find(name)
-    algorithm = module.make(module.Config(**SMALL), ENV.spec._replace(lanes=LANES))
+    found = catalogue.find(name)
+    algorithm = found.make(found.config(**SMALL), ENV.spec._replace(lanes=LANES))
     return Task(algorithm, ENV, 3, LANES, BLOCK)
 
 
@@ -61,7 +61,7 @@ def test_a_cut_ring_equals_the_fused_one(name: str, plan: str) -> None:
 @pytest.mark.long
 def test_apex_at_home_equals_the_same_shards_elsewhere() -> None:
     """Two shards draw other rows than one memory, so what it is compared with has two as well."""
-    assert catalogue.find("apex-ddpg").HOME == HOME
+    assert catalogue.find("apex-ddpg").card.plan == HOME
     home = ran("apex-ddpg", HOME, lag=2)
     assert_equal(home, ran("apex-ddpg", "actor+memory*2 | gradient | update", lag=2))
     carry = np.asarray(home["lanes"].carry)
@@ -71,7 +71,7 @@ def test_apex_at_home_equals_the_same_shards_elsewhere() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("backend", [Threads, Processes])
 def test_qtopt_at_home_elsewhere_equals_the_fused_one(backend: type) -> None:
-    home = catalogue.find("qtopt").HOME
+    home = catalogue.find("qtopt").card.plan
     assert "label*2" in home
     with closing(Ring(task("qtopt"), parse(home), backend())) as ring:
         assert_equal(run(ring, STEPS), ran("qtopt", "all"))

@@ -128,7 +128,7 @@ def test_every_field_is_a_flag_with_its_comment(capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("argv", "sentence"),
     [
-        (["train", "pppo", "CartPole-v1"], "did you mean ppo"),
+        (["train", "pppo", "CartPole-v1"], "Did you mean ppo"),
         (["train", "ppo", "CartPol-v1"], "CartPole-v1"),
         (["train", "dqn", "Pendulum-v1"], "discrete"),
         (["train", "ppo", "CartPole-v1", "--lanes", "0"], "1 or more"),

@@ -273,7 +273,7 @@ def test_an_env_that_raises_shows_its_own_traceback(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("request_", "sentence"),
     [
-        ({"algorithm": "pppo"}, "did you mean ppo"),
+        ({"algorithm": "pppo"}, "Did you mean ppo"),
         ({"env": "CartPol-v1"}, "CartPole-v1"),
         ({"env": "jaxx:CartPole-v1"}, "jax"),
         ({"learning_rat": 1.0}, "did you mean learning_rate"),
@@ -291,7 +291,7 @@ def test_an_env_that_raises_shows_its_own_traceback(tmp_path: Path) -> None:
         ({"learning_rate": float("nan")}, "learning_rate"),
         ({"algorithm": lambda config, spec: 3}, "must return an Algorithm"),
         ({"algorithm": "dqn", "env": "Pendulum-v1"}, "discrete"),
-        ({"algorithm": 3}, "is no algorithm"),
+        ({"algorithm": 3}, "must be a name, a module or a function, got 3"),
     ],
 )
 def test_bad_input_gets_a_sentence(request_: dict[str, Any], sentence: str) -> None:

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from rondel.algorithms import actor_critic
 from rondel.algorithms.actor_critic import Loss, Rows, pi, turned
+from rondel.algorithms.card import Card
 from rondel.errors import at_least, from_zero_to_one
 from rondel.memory.rollout import rollout
 from rondel.nets.actor_critic import ActorCritic
@@ -22,13 +23,12 @@ from rondel.ops.distributions import Distribution
 from rondel.ops.masks import masked_mean, standardise
 from rondel.types import Algorithm, Array, EnvSpec, Network, Tree
 
-FAMILY = "on-policy"
-ACTIONS = "discrete, continuous"
-PAPER = "Asynchronous Methods for Deep Reinforcement Learning, arXiv 1602.01783"
-RECURRENT = True  # can it remember an episode?
-HOME = "actor*4 | learner"  # the plan that suits it
-MAX_LAG = 0
-LANES = 32  # unless the run says otherwise
+CARD = Card(
+    family="on-policy",
+    paper="Asynchronous Methods for Deep Reinforcement Learning, arXiv 1602.01783",
+    plan="actor*4 | learner",
+    lanes=32,
+)
 
 
 @dataclass(frozen=True)
@@ -120,5 +120,5 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
         carry=lambda lane: model.carry(lane.shape[0]),
         memory=rollout(1, 1, spec.observation, model.recurrent),
         rollout=config.rollout,
-        max_lag=MAX_LAG,
+        max_lag=CARD.max_lag,
     )

@@ -12,13 +12,10 @@ from dataclasses import dataclass
 from rondel.algorithms import a2c
 from rondel.types import Algorithm, EnvSpec, Network
 
-FAMILY = a2c.FAMILY
-ACTIONS = a2c.ACTIONS
-PAPER = a2c.PAPER
-RECURRENT = a2c.RECURRENT
-HOME = "actor+memory+gradient*4 | update"
-MAX_LAG = 16  # a bound, not a promise: nothing corrects for it
-LANES = a2c.LANES
+CARD = a2c.CARD._replace(
+    plan="actor+memory+gradient*4 | update",
+    max_lag=16,  # a bound, not a promise: nothing corrects for it
+)
 
 
 @dataclass(frozen=True)
@@ -31,4 +28,4 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
 
     `network` is one of the user's own, from observations to features.
     """
-    return a2c.make(config, spec, network)._replace(max_lag=MAX_LAG)
+    return a2c.make(config, spec, network)._replace(max_lag=CARD.max_lag)

@@ -19,6 +19,7 @@ import optax
 
 from rondel.algorithms import actor_critic
 from rondel.algorithms.actor_critic import State, turned
+from rondel.algorithms.card import Card
 from rondel.errors import RondelError, at_least, from_zero_to_one
 from rondel.memory.sequences import SequenceBatch, Stretch, sequences
 from rondel.nets.actor_critic import ActorCritic, Judged, shared_torso
@@ -31,16 +32,15 @@ from rondel.ops.returns import gae
 from rondel.spaces import Discrete
 from rondel.types import Algorithm, Array, Env, EnvSpec, Game, Network, Trajectory, Tree
 
-FAMILY = "search"
-ACTIONS = "discrete"
-PAPER = (
-    "Mastering Chess and Shogi by Self-Play with a General Reinforcement Learning Algorithm, "
-    "arXiv 1712.01815"
+CARD = Card(
+    family="search",
+    actions="discrete",
+    paper="Mastering Chess and Shogi by Self-Play with a General Reinforcement Learning Algorithm, "
+    "arXiv 1712.01815",
+    plan="actor*4 | learner",
+    max_lag=None,
+    lanes=64,
 )
-RECURRENT = False  # can it remember an episode?
-HOME = "actor*4 | learner"  # the plan that suits it
-MAX_LAG = None
-LANES = 64  # unless the run says otherwise
 
 
 @dataclass(frozen=True)
@@ -265,7 +265,7 @@ def make(
         prepare=partial(prepare, config, judges, game),
         memory=sequences(config.capacity, config.batch, config.updates, 1, 1, warmup_rounds=warmup),
         rollout=config.rollout,
-        max_lag=MAX_LAG,
+        max_lag=CARD.max_lag,
     )
 
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 from rondel.algorithms import dqn
 
-FAMILY, ACTIONS, RECURRENT = dqn.FAMILY, dqn.ACTIONS, dqn.RECURRENT
-PAPER = "Distributed Prioritized Experience Replay, arXiv 1803.00933"
-HOME = "actor*4 | memory*2 | gradient+update"  # with a lag; `--plan apex` has one of 2, and free
-MAX_LAG, LANES = dqn.MAX_LAG, 32
+CARD = dqn.CARD._replace(
+    paper="Distributed Prioritized Experience Replay, arXiv 1803.00933",
+    plan="actor*4 | memory*2 | gradient+update",  # with a lag; `--plan apex` has one of 2, and free
+    lanes=32,
+)
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,11 @@ from dataclasses import dataclass
 
 from rondel.algorithms import ddpg
 
-FAMILY = ddpg.FAMILY
-ACTIONS = ddpg.ACTIONS
-PAPER = "Distributed Prioritized Experience Replay, arXiv 1803.00933"
-RECURRENT = ddpg.RECURRENT
-HOME = "actor*4 | memory*2 | gradient+update"  # the plan that suits it
-MAX_LAG = ddpg.MAX_LAG
-LANES = 32  # unless the run says otherwise
+CARD = ddpg.CARD._replace(
+    paper="Distributed Prioritized Experience Replay, arXiv 1803.00933",
+    plan="actor*4 | memory*2 | gradient+update",
+    lanes=32,
+)
 
 
 @dataclass(frozen=True)

@@ -24,16 +24,10 @@ from rondel.ops.distributions import Distribution
 from rondel.ops.masks import masked_mean, standardise
 from rondel.types import Algorithm, Array, EnvSpec, Network, Tree
 
-FAMILY = impala.FAMILY
-ACTIONS = impala.ACTIONS
-PAPER = (
-    "IMPACT: Importance Weighted Asynchronous Architectures with Clipped Target Networks, "
-    "arXiv 1912.00167"
+CARD = impala.CARD._replace(
+    paper="IMPACT: Importance Weighted Asynchronous Architectures with Clipped Target Networks, "
+    "arXiv 1912.00167",
 )
-RECURRENT = impala.RECURRENT
-HOME = impala.HOME
-MAX_LAG = impala.MAX_LAG
-LANES = impala.LANES
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,9 @@ from dataclasses import dataclass
 
 from rondel.algorithms import es
 
-FAMILY = es.FAMILY
-ACTIONS = es.ACTIONS
-PAPER = "Simple random search provides a competitive approach to RL, arXiv 1803.07055"
-RECURRENT = es.RECURRENT
-HOME = es.HOME
-MAX_LAG = es.MAX_LAG
-LANES = 64  # unless the run says otherwise
+CARD = es.CARD._replace(
+    paper="Simple random search provides a competitive approach to RL, arXiv 1803.07055"
+)
 
 make = es.make
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from rondel.algorithms import dqn
 
-FAMILY, ACTIONS, RECURRENT = dqn.FAMILY, dqn.ACTIONS, dqn.RECURRENT
-PAPER = "A Distributional Perspective on Reinforcement Learning, arXiv 1707.06887"
-HOME, MAX_LAG, LANES = dqn.HOME, dqn.MAX_LAG, dqn.LANES
+CARD = dqn.CARD._replace(
+    paper="A Distributional Perspective on Reinforcement Learning, arXiv 1707.06887"
+)
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,18 @@
-"""One file per family; this table is where names come from."""
+"""Where algorithms are looked up: by name, as "module:make", or as a module or function in hand."""
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
+import inspect
+from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
+from typing import Any, NamedTuple
 
-from rondel.errors import RondelError
+from rondel.algorithms.card import Card
+from rondel.errors import OwnCodeError, RondelError
+from rondel.types import Algorithm
 
 TABLE = {
     "ppo": "rondel.algorithms.ppo",
@@ -34,16 +40,90 @@ TABLE = {
 }
 
 
-def find(name: str) -> ModuleType:
-    """The module of an algorithm: it has a `Config` and a `make`."""
-    if name not in TABLE:
-        near = difflib.get_close_matches(name.lower(), TABLE, n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(TABLE)}."
-        raise RondelError(f"There is no algorithm named {name!r}; {hint}")
-    return import_module(TABLE[name])
+class Entry(NamedTuple):
+    """An algorithm that was found."""
+
+    name: str  # as in the table; of a custom one "module:function"
+    make: Callable[..., Algorithm]  # (config, spec), and perhaps network, demonstrations, model
+    config: type[Any] | None  # the dataclass of its fields, the `Config` beside `make`
+    card: Card  # the `CARD` beside `make`
+    summary: str  # the first line of its module
+
+    @property
+    def recurrent(self) -> bool:
+        """Can its policy remember an episode?"""
+        return "memory" in getattr(self.config, "__dataclass_fields__", {})
 
 
-def name_of(module: ModuleType) -> str:
-    """The name of an algorithm's module in the table; of one that is not there, its own."""
+def find(algorithm: str | ModuleType | Callable[..., Algorithm]) -> Entry:
+    """Look up a name of the table, "module:function", "module", a module or a function.
+
+    A module is any on sys.path; the command line puts the current directory there. Without a
+    function it is `make`.
+    """
+    if isinstance(algorithm, str):
+        path, _, name = TABLE.get(algorithm, algorithm).partition(":")
+        module, name = _imported(path, algorithm), name or "make"
+    elif isinstance(algorithm, ModuleType):
+        module, name = algorithm, "make"
+    elif callable(algorithm):
+        module = inspect.getmodule(algorithm) or ModuleType("__main__")
+        name = getattr(algorithm, "__name__", type(algorithm).__name__)
+    else:
+        raise RondelError(
+            f"algorithm must be a name, a module or a function, got {algorithm!r}. Use one of "
+            f"{', '.join(TABLE)}, or your own make(config, spec)."
+        )
+    make = algorithm if callable(algorithm) else getattr(module, name, None)
+    if make is None:
+        raise RondelError(f"The module {module.__name__} has no function {name!r}.")
+    config = getattr(module, "Config", None)
+    return Entry(
+        full_name := _name_of(module, name, make),
+        _checked(make, full_name),
+        config if isinstance(config, type) and dataclasses.is_dataclass(config) else None,
+        getattr(module, "CARD", Card()),
+        (inspect.getdoc(module) or "").partition("\n")[0],
+    )
+
+
+def _imported(path: str, asked: str) -> ModuleType:
+    try:
+        if all(part.isidentifier() for part in path.split(".")):
+            return import_module(path)
+    except ModuleNotFoundError as error:
+        if not f"{path}.".startswith(f"{error.name}."):  # an import inside of the module failed
+            raise _broken(path, error) from error
+    except Exception as error:
+        raise _broken(path, error) from error
+    if ":" in asked:
+        raise RondelError(
+            f"There is no module {path!r} for the algorithm {asked!r}. It must be in the current "
+            "directory or elsewhere on sys.path."
+        )
+    near = difflib.get_close_matches(asked.lower(), TABLE, n=1, cutoff=0.4)
+    hint = f"Did you mean {near[0]}?" if near else f"Use one of {', '.join(TABLE)}, or module:make."
+    raise RondelError(f"There is no algorithm named {asked!r}. {hint}")
+
+
+def _broken(path: str, error: Exception) -> RondelError:
+    return OwnCodeError(f"The module {path} can't be imported: {type(error).__name__}: {error}")
+
+
+def _name_of(module: ModuleType, name: str, make: Any) -> str:
+    if module.__name__ == "__main__" or getattr(module, name, None) is not make:
+        return f"own:{name}"  # which no import leads to
     names = {path: name for name, path in TABLE.items()}
-    return names.get(module.__name__, module.__name__.rpartition(".")[2])
+    return names.get(module.__name__, f"{module.__name__}:{name}")
+
+
+def _checked(make: Any, name: str) -> Callable[..., Algorithm]:
+    """The function, if it can be called with (config, spec)."""
+    try:
+        signature = inspect.signature(make)
+        optional = {"network", "demonstrations", "model"} & signature.parameters.keys()
+        signature.bind(None, None, **dict.fromkeys(optional))
+    except (TypeError, ValueError) as error:
+        raise RondelError(f"{name} must be a function of (config, spec): {error}.") from error
+    checked: Callable[..., Algorithm] = make
+    return checked

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from rondel.algorithms.card import Card
 from rondel.algorithms.dqn import height, importance_weights, linear
 from rondel.errors import RondelError, at_least, from_zero_to_one
 from rondel.memory.replay import TransitionBatch, Transitions, prioritised, uniform
@@ -30,13 +31,12 @@ from rondel.ops.returns import n_step_returns
 from rondel.spaces import Box
 from rondel.types import Algorithm, Array, EnvSpec, Memory, Network, Trajectory, Tree
 
-FAMILY = "off-policy"
-ACTIONS = "continuous"
-PAPER = "Continuous control with deep reinforcement learning, arXiv 1509.02971"
-RECURRENT = False  # can it remember an episode?
-HOME = "all"  # the plan that suits it
-MAX_LAG = None
-LANES = 8  # unless the run says otherwise
+CARD = Card(
+    family="off-policy",
+    actions="continuous",
+    paper="Continuous control with deep reinforcement learning, arXiv 1509.02971",
+    max_lag=None,
+)
 
 
 @dataclass(frozen=True)
@@ -357,5 +357,5 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
         memory=memory_for(config, spec),
         rollout=config.rollout,
         overlap=config.n_step - 1,
-        max_lag=MAX_LAG,
+        max_lag=CARD.max_lag,
     )

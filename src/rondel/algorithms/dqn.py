@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from rondel.algorithms.card import Card
 from rondel.errors import RondelError, at_least, from_zero_to_one
 from rondel.memory.replay import TransitionBatch, Transitions, prioritised, uniform
 from rondel.nets.action_values import dueling_head, value_head
@@ -36,13 +37,12 @@ from rondel.ops.returns import n_step_returns
 from rondel.spaces import Discrete
 from rondel.types import Algorithm, Array, EnvSpec, Memory, Network, Trajectory, Tree
 
-FAMILY = "value-based"
-ACTIONS = "discrete"
-PAPER = "Playing Atari with Deep Reinforcement Learning, arXiv 1312.5602"
-RECURRENT = False  # can it remember an episode?
-HOME = "all"  # the plan that suits it
-MAX_LAG = None
-LANES = 8  # unless the run says otherwise
+CARD = Card(
+    family="value-based",
+    actions="discrete",
+    paper="Playing Atari with Deep Reinforcement Learning, arXiv 1312.5602",
+    max_lag=None,
+)
 
 
 @dataclass(frozen=True)
@@ -382,5 +382,5 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
         rollout=config.rollout,
         carry=partial(rungs, config, spec.lanes),
         overlap=config.n_step - 1,
-        max_lag=MAX_LAG,
+        max_lag=CARD.max_lag,
     )

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
 
+from rondel.algorithms.card import Card
 from rondel.algorithms.wrappers import with_observation_normalisation
 from rondel.errors import RondelError, at_least
 from rondel.memory.newest import newest
@@ -31,13 +32,12 @@ from rondel.ops.distributions import Distribution
 from rondel.spaces import Box
 from rondel.types import Algorithm, Array, EnvSpec, Network, Trajectory, Tree
 
-FAMILY = "evolution"
-ACTIONS = "discrete, continuous"
-PAPER = "Evolution Strategies as a Scalable Alternative to RL, arXiv 1703.03864"
-RECURRENT = False  # can it remember an episode?
-HOME = "actor*8 | learner"  # the plan that suits it
-MAX_LAG = 0
-LANES = 64  # unless the run says otherwise
+CARD = Card(
+    family="evolution",
+    paper="Evolution Strategies as a Scalable Alternative to RL, arXiv 1703.03864",
+    plan="actor*8 | learner",
+    lanes=64,
+)
 
 _AT_ONCE = 2**20  # numbers of noise that the learner holds at a time
 _SHAPES = ("ranks", "returns")
@@ -240,7 +240,7 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
         memory=newest(group=2),
         rollout=config.rollout,
         fresh=True,
-        max_lag=MAX_LAG,
+        max_lag=CARD.max_lag,
     )
     return with_observation_normalisation(algorithm, spec) if config.standardise else algorithm
 

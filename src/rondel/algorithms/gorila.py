@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 from rondel.algorithms import dqn
 
-FAMILY, ACTIONS, RECURRENT = dqn.FAMILY, dqn.ACTIONS, dqn.RECURRENT
-PAPER = "Massively Parallel Methods for Deep Reinforcement Learning, arXiv 1507.04296"
-HOME = "actor*4 | memory*2 | gradient*2 | update"  # and free, with a lag: `--plan gorila`
-MAX_LAG, LANES = dqn.MAX_LAG, 32
+CARD = dqn.CARD._replace(
+    paper="Massively Parallel Methods for Deep Reinforcement Learning, arXiv 1507.04296",
+    plan="actor*4 | memory*2 | gradient*2 | update",  # and free, with a lag: `--plan gorila`
+    lanes=32,
+)
 
 
 @dataclass(frozen=True)

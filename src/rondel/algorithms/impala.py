@@ -17,6 +17,7 @@ import jax.numpy as jnp
 
 from rondel.algorithms import actor_critic
 from rondel.algorithms.actor_critic import Loss, pi, turned
+from rondel.algorithms.card import Card
 from rondel.errors import at_least, from_zero_to_one
 from rondel.memory.rollout import rollout
 from rondel.nets.actor_critic import ActorCritic
@@ -25,16 +26,14 @@ from rondel.ops.masks import masked_mean
 from rondel.ops.returns import VTrace, vtrace
 from rondel.types import Algorithm, Array, EnvSpec, Network, Trajectory, Tree
 
-FAMILY = "on-policy"
-ACTIONS = "discrete, continuous"
-PAPER = (
-    "IMPALA: Scalable Distributed Deep-RL with Importance Weighted Actor-Learner Architectures, "
-    "arXiv 1802.01561"
+CARD = Card(
+    family="on-policy",
+    paper="IMPALA: Scalable Distributed Deep-RL with Importance Weighted Actor-Learner "
+    "Architectures, arXiv 1802.01561",
+    plan="actor*4 | learner",  # with a lag
+    max_lag=None,
+    lanes=32,
 )
-RECURRENT = True  # can it remember an episode?
-HOME = "actor*4 | learner"  # the plan that suits it, with a lag
-MAX_LAG = None
-LANES = 32  # unless the run says otherwise
 
 
 @dataclass(frozen=True)
@@ -176,7 +175,7 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
         carry=lambda lane: model.carry(lane.shape[0]),
         memory=rollout(config.epochs, config.minibatches),
         rollout=config.rollout,
-        max_lag=MAX_LAG,
+        max_lag=CARD.max_lag,
     )
 
 

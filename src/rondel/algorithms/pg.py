@@ -21,6 +21,7 @@ import optax
 
 from rondel.algorithms import actor_critic
 from rondel.algorithms.actor_critic import Loss, State, pi, turned
+from rondel.algorithms.card import Card
 from rondel.errors import at_least, from_zero_to_one
 from rondel.memory.rollout import rollout
 from rondel.nets.actor_critic import ActorCritic
@@ -29,16 +30,13 @@ from rondel.ops.masks import masked_mean, standardise
 from rondel.ops.returns import returns_to_go
 from rondel.types import Algorithm, Array, EnvSpec, Network, Trajectory, Tree
 
-FAMILY = "on-policy"
-ACTIONS = "discrete, continuous"
-PAPER = (
-    "Simple Statistical Gradient-Following Algorithms for Connectionist Reinforcement Learning, "
-    "Machine Learning 8 (1992)"
+CARD = Card(
+    family="on-policy",
+    paper="Simple Statistical Gradient-Following Algorithms for Connectionist Reinforcement "
+    "Learning, Machine Learning 8 (1992)",
+    plan="actor*4 | learner",
+    lanes=32,
 )
-RECURRENT = False  # can it remember an episode?
-HOME = "actor*4 | learner"  # the plan that suits it
-MAX_LAG = 0
-LANES = 32  # unless the run says otherwise
 
 
 @dataclass(frozen=True)
@@ -172,5 +170,5 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
         memory=rollout(1, 1, spec.observation),
         rollout=config.rollout,
         overlap=config.longest - 1,
-        max_lag=MAX_LAG,
+        max_lag=CARD.max_lag,
     )

@@ -17,6 +17,7 @@ import optax
 
 from rondel.algorithms import actor_critic
 from rondel.algorithms.actor_critic import Loss, Rows, pi, turned
+from rondel.algorithms.card import Card
 from rondel.errors import RondelError, at_least, from_zero_to_one
 from rondel.memory.rollout import rollout
 from rondel.nets.actor_critic import ActorCritic
@@ -24,13 +25,12 @@ from rondel.ops.distributions import Distribution
 from rondel.ops.masks import masked_mean, standardise
 from rondel.types import Algorithm, Array, EnvSpec, Network, Tree
 
-FAMILY = "on-policy"
-ACTIONS = "discrete, continuous"
-PAPER = "Proximal Policy Optimization Algorithms, arXiv 1707.06347"
-RECURRENT = True  # can it remember an episode?
-HOME = "actor*2 | learner"  # the plan that suits it
-MAX_LAG = 0
-LANES = 16  # unless the run says otherwise
+CARD = Card(
+    family="on-policy",
+    paper="Proximal Policy Optimization Algorithms, arXiv 1707.06347",
+    plan="actor*2 | learner",
+    lanes=16,
+)
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
         carry=lambda lane: model.carry(lane.shape[0]),
         memory=rollout(config.epochs, config.minibatches, spec.observation, model.recurrent),
         rollout=config.rollout,
-        max_lag=MAX_LAG,
+        max_lag=CARD.max_lag,
     )
 
 

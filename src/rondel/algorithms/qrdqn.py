@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from rondel.algorithms import dqn
 
-FAMILY, ACTIONS, RECURRENT = dqn.FAMILY, dqn.ACTIONS, dqn.RECURRENT
-PAPER = "Distributional Reinforcement Learning with Quantile Regression, arXiv 1710.10044"
-HOME, MAX_LAG, LANES = dqn.HOME, dqn.MAX_LAG, dqn.LANES
+CARD = dqn.CARD._replace(
+    paper="Distributional Reinforcement Learning with Quantile Regression, arXiv 1710.10044"
+)
 
 
 @dataclass(frozen=True)

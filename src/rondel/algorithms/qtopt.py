@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from rondel.algorithms.card import Card
 from rondel.algorithms.ddpg import (
     Model,
     bellman_target,
@@ -35,16 +36,15 @@ from rondel.ops import random
 from rondel.ops.masks import masked_mean
 from rondel.types import Algorithm, Array, EnvSpec, Network, Trajectory, Tree
 
-FAMILY = "off-policy"
-ACTIONS = "continuous"
-PAPER = (
-    "QT-Opt: Scalable Deep Reinforcement Learning for Vision-Based Robotic Manipulation, "
-    "arXiv 1806.10293"
+CARD = Card(
+    family="off-policy",
+    actions="continuous",
+    paper="QT-Opt: Scalable Deep Reinforcement Learning for Vision-Based Robotic Manipulation, "
+    "arXiv 1806.10293",
+    plan="actor*4 | memory | label*2 | gradient+update",
+    max_lag=None,
+    lanes=32,
 )
-RECURRENT = False  # can it remember an episode?
-HOME = "actor*4 | memory | label*2 | gradient+update"  # the plan that suits it
-MAX_LAG = None
-LANES = 32  # unless the run says otherwise
 
 
 @dataclass(frozen=True)
@@ -267,5 +267,5 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
         prepare=partial(prepare, config),
         memory=uniform(config.capacity, config.batch, draws, warmup_rounds, space=spec.observation),
         rollout=config.rollout,
-        max_lag=MAX_LAG,
+        max_lag=CARD.max_lag,
     )

@@ -29,11 +29,11 @@ from rondel.ops.return_distributions import Misfit, ReturnModel
 from rondel.ops.returns import n_step_returns
 from rondel.types import Algorithm, Array, EnvSpec, Memory, Network, Trajectory, Tree
 
-FAMILY, ACTIONS = dqn.FAMILY, dqn.ACTIONS
-PAPER = "Recurrent Experience Replay in Distributed Reinforcement Learning, ICLR 2019"
-RECURRENT = True  # can it remember an episode?
-HOME = "actor*4 | memory*2 | gradient+update"  # with a lag; `--plan apex` has one of 2, and free
-MAX_LAG, LANES = dqn.MAX_LAG, 32
+CARD = dqn.CARD._replace(
+    paper="Recurrent Experience Replay in Distributed Reinforcement Learning, ICLR 2019",
+    plan="actor*4 | memory*2 | gradient+update",  # with a lag; `--plan apex` has one of 2, and free
+    lanes=32,
+)
 
 
 @dataclass(frozen=True)
@@ -316,7 +316,7 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
         rollout=config.rollout,
         carry=carry,
         overlap=config.length - config.stride,
-        max_lag=MAX_LAG,
+        max_lag=CARD.max_lag,
     )
 
 

@@ -20,12 +20,10 @@ from rondel.memory.demonstrations import with_demonstrations
 from rondel.memory.sequences import Stretch
 from rondel.types import Algorithm, EnvSpec, Memory, Network, Trajectory, Tree
 
-FAMILY, ACTIONS, RECURRENT = r2d2.FAMILY, r2d2.ACTIONS, r2d2.RECURRENT
-PAPER = (
-    "Making Efficient Use of Demonstrations to Solve Hard Exploration Problems, arXiv 1909.01387"
+CARD = r2d2.CARD._replace(
+    paper="Making Efficient Use of Demonstrations to Solve Hard Exploration Problems, arXiv "
+    "1909.01387",
 )
-HOME = r2d2.HOME  # with a lag; `--plan apex` has one of 2, and free
-MAX_LAG, LANES = r2d2.MAX_LAG, r2d2.LANES
 
 
 @dataclass(frozen=True)

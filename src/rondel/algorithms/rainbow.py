@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from rondel.algorithms import dqn
 
-FAMILY, ACTIONS, RECURRENT = dqn.FAMILY, dqn.ACTIONS, dqn.RECURRENT
-PAPER = "Rainbow: Combining Improvements in Deep Reinforcement Learning, arXiv 1710.02298"
-HOME, MAX_LAG, LANES = dqn.HOME, dqn.MAX_LAG, dqn.LANES
+CARD = dqn.CARD._replace(
+    paper="Rainbow: Combining Improvements in Deep Reinforcement Learning, arXiv 1710.02298"
+)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from rondel.algorithms.card import Card
 from rondel.algorithms.ddpg import (
     Model,
     by_lane,
@@ -33,13 +34,12 @@ from rondel.ops import distributions, random
 from rondel.ops.masks import masked_mean
 from rondel.types import Algorithm, Array, EnvSpec, Network, Trajectory, Tree
 
-FAMILY = "off-policy"
-ACTIONS = "continuous"
-PAPER = "Soft Actor-Critic Algorithms and Applications, arXiv 1812.05905"
-RECURRENT = False  # can it remember an episode?
-HOME = "all"  # the plan that suits it
-MAX_LAG = None
-LANES = 8  # unless the run says otherwise
+CARD = Card(
+    family="off-policy",
+    actions="continuous",
+    paper="Soft Actor-Critic Algorithms and Applications, arXiv 1812.05905",
+    max_lag=None,
+)
 
 _LOG_STD = -10.0, 2.0  # of the normal distribution, before it is squashed
 
@@ -231,5 +231,5 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
         prepare=partial(prepare, config),
         memory=uniform(config.capacity, config.batch, draws, warmup_rounds, space=spec.observation),
         rollout=config.rollout,
-        max_lag=MAX_LAG,
+        max_lag=CARD.max_lag,
     )

@@ -10,13 +10,9 @@ from dataclasses import dataclass
 
 from rondel.algorithms import ddpg
 
-FAMILY = ddpg.FAMILY
-ACTIONS = ddpg.ACTIONS
-PAPER = "Addressing Function Approximation Error in Actor-Critic Methods, arXiv 1802.09477"
-RECURRENT = ddpg.RECURRENT
-HOME = ddpg.HOME
-MAX_LAG = ddpg.MAX_LAG
-LANES = ddpg.LANES
+CARD = ddpg.CARD._replace(
+    paper="Addressing Function Approximation Error in Actor-Critic Methods, arXiv 1802.09477"
+)
 
 
 @dataclass(frozen=True)

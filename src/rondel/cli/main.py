@@ -152,17 +152,18 @@ def _asked(
             f"rondel {word} ALGORITHM ENV, as in `{example}`. {listed} what there is."
         )
     name, env, *flags = argv
-    module = catalogue.find(name)
-    if _given([flag.partition("=")[0] for flag in flags], "--memory") and not module.RECURRENT:
-        those = ", ".join(n for n in catalogue.TABLE if catalogue.find(n).RECURRENT)
+    found = catalogue.find(name)
+    if _given([flag.partition("=")[0] for flag in flags], "--memory") and not found.recurrent:
+        those = ", ".join(n for n in catalogue.TABLE if catalogue.find(n).recurrent)
         raise RondelError(f"{name} can't remember an episode, so it has no --memory; {those} can.")
     tuned = {} if _given(flags, "--no-tuned") else tuned_for(name, env)
     own, rest = split(tuned)
-    options = override_fields(Flags(lanes=module.LANES), own)
-    config = override_fields(module.Config(), rest)
-    kind = _flat(Command=command, Options=options, Config=config)
+    options = override_fields(Flags(lanes=found.card.lanes), own)
+    config = override_fields(found.config(), rest) if found.config else None
+    kind = _flat(Command=command, Options=options, **({"Config": config} if config else {}))
     request = _parse(kind, flags, f"{word} {name} {env}")
-    fields = _changed(options, request.Options) | _changed(config, request.Config)
+    fields = _changed(options, request.Options)
+    fields |= _changed(config, request.Config) if config else {}
     if _given(flags, "--no-free"):  # not the same as nothing: a plan's name may say otherwise
         fields["free"] = request.Options.free
     return name, env, dataclasses.asdict(request.Command), fields
@@ -311,11 +312,12 @@ def _ids(pattern: str = "") -> list[str]:
 
 
 def _algorithm(name: str) -> str:
-    module = catalogue.find(name)
-    lag = {None: "any lag"}.get(module.MAX_LAG, f"lag up to {module.MAX_LAG}")
-    memory = "recurrent" if module.RECURRENT else ""
-    means = f"{module.FAMILY:13} {module.ACTIONS:21} {memory:10} {lag:12}"
-    return f"{name:10} {means} `{module.HOME}`  {module.PAPER}"
+    found = catalogue.find(name)
+    card = found.card
+    lag = "any lag" if card.max_lag is None else f"lag up to {card.max_lag}"
+    memory = "recurrent" if found.recurrent else ""
+    means = f"{card.family:13} {card.actions:21} {memory:10} {lag:12}"
+    return f"{name:10} {means} `{card.plan}`  {card.paper}"
 
 
 def _flat(**defaults: Any) -> Any:

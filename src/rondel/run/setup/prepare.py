@@ -90,21 +90,20 @@ def prepare(
     `fields` are those of the algorithm's Config and of `Options` by name. Precedence: defaults <
     tuned < fields; a `config` bypasses the tuned settings.
     """
-    if isinstance(algorithm, str):
-        algorithm = catalogue.find(algorithm)
+    found = catalogue.find(algorithm)
+    name, build = found.name, found.make
     fields, chosen = dict(fields or {}), {}
     _offer_devices(fields)
     with report_if_process_dies(_making_patience(fields.get("deadline"))):
         world = make(env)
-    name, build = _named(algorithm)
     brought = fields.get("network") if user_network.takes_network(build) else None
     if brought is not None and not isinstance(brought, str):
         fields["network"] = user_network.name_of(brought)
     if config is None:
-        config = _default_config(algorithm)
+        config = found.config and found.config()
         chosen = tuned_for(name, world.spec.id) if tuned else {}
     own, rest = split(chosen | fields)
-    options = Options(lanes=getattr(algorithm, "LANES", Options.lanes))
+    options = Options(lanes=found.card.lanes)
     options = override_fields(options, _spelled(own))
     options, dropped = _without_what_clashes(options, chosen.keys() - fields.keys())
     chosen = {name: value for name, value in chosen.items() if name not in dropped}
@@ -283,25 +282,6 @@ def split(fields: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     own = {field.name for field in dataclasses.fields(Options)}
     mine = {name: value for name, value in fields.items() if name in own}
     return mine, {name: value for name, value in fields.items() if name not in own}
-
-
-def _named(algorithm: Any) -> tuple[str, Callable[[Any, EnvSpec], Algorithm]]:
-    if isinstance(algorithm, ModuleType):
-        return catalogue.name_of(algorithm), algorithm.make
-    if callable(algorithm):
-        module = getattr(algorithm, "__module__", "").rpartition(".")[2]
-        return module if module not in ("", "__main__") else "own", algorithm
-    raise RondelError(
-        f"{algorithm!r} is no algorithm: give a name ({', '.join(catalogue.TABLE)}), a module "
-        "with Config and make, or a function make(config, spec) that returns an Algorithm."
-    )
-
-
-def _default_config(algorithm: Any) -> Any:
-    """The `Config` beside `make`, if there is one."""
-    home = algorithm if isinstance(algorithm, ModuleType) else inspect.getmodule(algorithm)
-    kind = getattr(home, "Config", None)
-    return kind() if dataclasses.is_dataclass(kind) and isinstance(kind, type) else None
 
 
 def block_for(lanes: int) -> int:

@@ -28,9 +28,9 @@ from rondel.run.storage.metadata import SavedRun
 def claim(out: str | os.PathLike[str] | None, name: str, env_id: str, which: str) -> Path:
     """A new folder for a run: `out`, or one under runs/ that is named by what runs."""
     if out is None:
-        env = "".join(c if c.isalnum() or c in "-_." else "-" for c in id_without_world(env_id))
         stamp = time.strftime("%Y%m%d-%H%M%S")
-        stem = Path("runs") / f"{name}-{env}-{which}-{stamp}"
+        words = f"{name}-{id_without_world(env_id)}-{which}-{stamp}"
+        stem = Path("runs") / "".join(c if c.isalnum() or c in "-_." else "-" for c in words)
         tries = (stem, *(stem.with_name(f"{stem.name}-{i}") for i in range(2, 1000)))
         path = next(p for p in tries if not p.exists())
     else:

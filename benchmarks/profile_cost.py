@@ -32,7 +32,7 @@ import sys, time
 from rondel.execution.telemetry import timing
 
 _READY = timing.ready
-_HOLD = ("fragment", "backends.inline", "backends.worker")
+_HOLD = ("workers.stage_worker", "backends.inline", "backends.serve_request")
 _meters = []
 _make = timing.Meter.__init__
 
@@ -85,13 +85,14 @@ def blocks(case: Case, seconds: float) -> Iterator[list[tuple[float, float]]]:
     import sitecustomize
 
     import rondel
+    from rondel.execution.requests import Request
 
     with rondel.start("ppo", case.env, steps=2**40, **case.fields) as run:
         reports = run.rounds(at_a_time=case.in_a_call)
         elsewhere = [] if run.ring.here else [copy for piece in run.ring.copies for copy in piece]
 
         def switched(on: bool) -> float:
-            told = run.ring.backend.get([copy.call("switch", on) for copy in elsewhere])
+            told = run.ring.backend.get([copy.send(Request("switch"), on) for copy in elsewhere])
             return float(sitecustomize.switch(on) + sum(map(float, told)))
 
         def turn(on: bool) -> tuple[float, float]:

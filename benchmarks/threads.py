@@ -56,7 +56,7 @@ def measure(name: str) -> None:
         for report in run.rounds(at_a_time=1):
             if report.metrics:
                 break
-        fragment = run.ring.policy[0].fragment
+        fragment = run.ring.policy[0].worker
         assert isinstance(fragment, StageWorker)
         best, end = float("inf"), time.monotonic() + 4
         while time.monotonic() < end:

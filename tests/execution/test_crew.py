@@ -107,7 +107,7 @@ class Halls(Inline):
     def come(self, copy: int) -> None:
         assert copy not in {*self.running, *self.arriving}
         make, args = self._made(copy)
-        fragment = self._copies[copy].fragment = make(*args)  # another one, that knows nothing
+        fragment = self._copies[copy].worker = make(*args)  # another one, that knows nothing
         if copy in self.kept:
             fragment.take_over(dict(self.kept[copy]), 7)
         else:
@@ -118,7 +118,7 @@ class Halls(Inline):
         self.without -= set(copies)
 
     def go(self, copy: int) -> None:
-        self.kept[copy] = self._copies[copy].fragment.snapshot()
+        self.kept[copy] = self._copies[copy].worker.snapshot()
         self.running.remove(copy)
         self.without.remove(copy)
 
@@ -173,7 +173,7 @@ def test_a_copy_comes_back_as_what_it_was() -> None:
         went = jax.tree.map(np.array, halls.kept[1])
         tree = ring.tree()
         halls.come(1)
-        came = halls._copies[1].fragment.snapshot()
+        came = halls._copies[1].worker.snapshot()
         jax.tree.map(np.testing.assert_array_equal, came, went)
     saved = jax.tree.map(np.array, tree)
     with closing(Ring(TOY, parse("all"))) as whole:  # those who were away are in a checkpoint too

@@ -257,5 +257,5 @@ def test_a_lane_does_not_depend_on_the_others() -> None:
     many = Ring(task("toy"), parse("actor | learner"))
     weights = many.acting()
     for round in range(4):
-        made, more = (ring.policy[0].call("produce", weights, round) for ring in (few, many))
+        made, more = (ring.policy[0].produce(weights, round) for ring in (few, many))
         jax.tree.map(lambda x, y: np.testing.assert_array_equal(x, y[:8]), made, more)

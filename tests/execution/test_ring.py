@@ -56,7 +56,7 @@ def test_no_report_of_a_call_that_ends_in_nan_is_seen() -> None:
     learner = ring.learner()
     params = jax.tree.map(lambda x: x * np.nan, learner.inner.inner.params)
     broken = learner.inner._replace(inner=learner.inner.inner._replace(params=params))
-    ring.update[0].call("restore", {"learner": learner._replace(inner=broken)})
+    ring.update[0].restore({"learner": learner._replace(inner=broken)})
     with pytest.raises(NotFinite, match="is nan"):
         next(run_rounds(ring, Limits(10_000), at_a_time=8))
 

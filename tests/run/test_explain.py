@@ -10,6 +10,7 @@ import pytest
 import rondel
 from marks import few_of
 from rondel.execution.backends import inline
+from rondel.execution.requests import Request
 from rondel.execution.workers.jax_envs import JaxEnvs
 from rondel.plan.parser import parse
 from rondel.run.preflight.explain import Explanation
@@ -173,15 +174,15 @@ class Watch:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seen: dict[str, list[int]] = defaultdict(list)  # bytes of each message
         self._made: dict[int, tuple[Any, Any, str]] = {}  # the values too, so that ids last
-        watch, call, step = self, inline.InlineProxy.call, JaxEnvs.step
+        watch, send, step = self, inline.InlineProxy.send, JaxEnvs.step
 
-        def watched_call(copy: Any, request: str, *args: Any) -> Any:
+        def watched_send(copy: Any, request: Request, *args: Any) -> Any:
             for arg in args:
                 value, maker, what = watch._made.get(id(arg), (None, copy, ""))
                 if maker is not copy:
                     watch.seen[what].append(bytes_of(value))
-            results = call(copy, request, *args)
-            names = RESULTS.get(request, ())
+            results = send(copy, request, *args)
+            names = RESULTS.get(request.name, ())
             for name, value in zip(names, results if len(names) > 1 else [results], strict=False):
                 if value is not None:
                     watch._made[id(value)] = (value, copy, name)
@@ -193,7 +194,7 @@ class Watch:
             watch.seen["step"].append(bytes_of(answer))
             return answer
 
-        monkeypatch.setattr(inline.InlineProxy, "call", watched_call)
+        monkeypatch.setattr(inline.InlineProxy, "send", watched_send)
         monkeypatch.setattr(JaxEnvs, "step", watched_step)
 
 

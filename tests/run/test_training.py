@@ -236,7 +236,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
             # from the next round on the critic is nonsense
             broken = jax.tree.map(lambda x: x * jnp.nan, run.state.params["critic"])
             params = {**run.state.params, "critic": broken}
-            run.ring.update[0].call("restore", {"learner": run.state._replace(params=params)})
+            run.ring.update[0].restore({"learner": run.state._replace(params=params)})
 
     with pytest.raises(RondelError, match="loss/value is nan") as error:
         rondel.train("ppo", "CartPole-v1", steps=5_000, out=tmp_path, callbacks=[save_once], **PPO)

@@ -17,8 +17,11 @@ from typing import Any, NoReturn
 import numpy as np
 
 from execution.backends.remains import runs
+from rondel.execution.requests import Request
 from rondel.execution.telemetry.timing import Metered
 from rondel.types import Step
+
+DO, BECOME, DRIVE = map(Request, ("do", "become", "drive"))
 
 
 class Stub(Metered):
@@ -41,7 +44,7 @@ class Stub(Metered):
 
     def drive(self, request: str = "step") -> Any:
         """One step of the env copy, or a reset."""
-        self.links[0].ask(request, 0, np.zeros(1, np.float32))
+        getattr(self.links[0], request)(0, np.zeros(1, np.float32))
         return self.links[0].take(0)
 
     def reset(self, first_lane: int, again: Any) -> Step:

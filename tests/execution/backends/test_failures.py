@@ -59,7 +59,7 @@ def launch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Launch]:
 
 def drive(backend: Any, env: Any, policy: Any, what: str, request: str = "step") -> None:
     """Let the env do this in a step, or a reset, that the policy waits for."""
-    asked = [env.call("become", what), policy.call("drive", request)]
+    asked = [env.send(stub.BECOME, what), policy.send(stub.DRIVE, request)]
     backend.get(asked[:1])
     backend.get(asked[1:])
 
@@ -97,7 +97,7 @@ def test_the_users_exception_comes_out(launch: Launch, kind: Any, what: str) -> 
 def test_what_can_not_be_pickled_comes_out_as_far_as_it_can(launch: Launch) -> None:
     backend, _, _, learner = launch()
     with pytest.raises(stub.Broken, match="spring broke") as caught:
-        backend.get([learner.call("do", "fail_broken")])
+        backend.get([learner.send(stub.DO, "fail_broken")])
     assert caught.value.advice() == "replace spring"
     assert "in fail_broken" in caught.value.__notes__[-1]
 
@@ -106,7 +106,7 @@ def test_what_can_not_be_pickled_comes_out_as_far_as_it_can(launch: Launch) -> N
 def test_strange_exceptions_come_out(launch: Launch, what: str, kind: Any) -> None:
     backend, _, _, learner = launch()
     with pytest.raises(kind) as caught:
-        backend.get([learner.call("do", what)])
+        backend.get([learner.send(stub.DO, what)])
     assert "In learner." in caught.value.__notes__
     assert f"in {what}" in caught.value.__notes__[-1]
 
@@ -120,29 +120,29 @@ def test_a_constructor_that_fails_is_told_of(launch: Launch, kind: Any) -> None:
 
 def test_after_a_failure_there_is_only_that(launch: Launch) -> None:
     backend, env, _, learner = launch()
-    there = learner.call("do", "pid")
+    there = learner.send(stub.DO, "pid")
     backend.get([there])
     with pytest.raises(ValueError, match="own words"):
-        backend.get([env.call("do", "fail"), learner.call("do", "pid")])
-    for again in (lambda: backend.get([there]), lambda: env.call("do", "pid")):
+        backend.get([env.send(stub.DO, "fail"), learner.send(stub.DO, "pid")])
+    for again in (lambda: backend.get([there]), lambda: env.send(stub.DO, "pid")):
         with pytest.raises(ValueError, match="own words"):
             again()
 
 
 def test_after_the_end_there_is_a_sentence(launch: Launch) -> None:
     backend, _, _, learner = launch()
-    there = learner.call("do", "pid")
+    there = learner.send(stub.DO, "pid")
     backend.close()
     with pytest.raises(RondelError, match="run is closed"):
         backend.get([there])
     with pytest.raises(RondelError, match="run is closed"):
-        learner.call("do", "pid")
+        learner.send(stub.DO, "pid")
 
 
 def die_idle(backend: Any, env: Any, policy: Any, learner: Any) -> None:
     os.kill(env.pid, signal.SIGKILL)
     while True:
-        backend.get([env.call("do", "nothing")])
+        backend.get([env.send(stub.DO, "nothing")])
 
 
 def die_in_a_step(backend: Any, env: Any, policy: Any, learner: Any) -> None:
@@ -155,18 +155,18 @@ def die_waiting_for_a_step(backend: Any, env: Any, policy: Any, learner: Any) ->
 
 
 def die_while_an_env_answers(backend: Any, env: Any, policy: Any, learner: Any) -> None:
-    backend.get([env.call("become", f"kill_other {policy.pid}")])
-    asked = policy.call("drive")
+    backend.get([env.send(stub.BECOME, f"kill_other {policy.pid}")])
+    asked = policy.send(stub.DRIVE)
     assert env.spawner.status(env.pid, timeout=0.5) is None  # it gets over it
     backend.get([asked])
 
 
 def die_learning(backend: Any, env: Any, policy: Any, learner: Any) -> None:
-    backend.get([env.call("do", "pid"), learner.call("do", "kill"), policy.call("drive")])
+    backend.get([env.send(stub.DO, "pid"), learner.send(stub.DO, "kill"), policy.send(stub.DRIVE)])
 
 
 def crash(backend: Any, env: Any, policy: Any, learner: Any) -> None:
-    backend.get([learner.call("do", "crash")])
+    backend.get([learner.send(stub.DO, "crash")])
 
 
 def leave(backend: Any, env: Any, policy: Any, learner: Any) -> None:
@@ -221,11 +221,11 @@ def test_a_deadline_does_not_count_what_is_done_for_the_first_time(
     slow = {"policy": "sleep 1", "first": 60.0}
     backend, env, policy, learner = launch(kind, deadline=0.2, **slow)
     drive(backend, env, policy, "sleep 1")
-    backend.get([learner.call("do", "sleep 1")])
+    backend.get([learner.send(stub.DO, "sleep 1")])
     with pytest.raises(
         Unresponsive, match=r"Nothing was heard for 0\.4 s\. Asked and silent: learner"
     ):
-        backend.get([learner.call("do", "sleep 3")])
+        backend.get([learner.send(stub.DO, "sleep 3")])
 
 
 def test_one_that_hangs_while_it_starts_is_not_started_again(launch: Launch) -> None:
@@ -238,21 +238,21 @@ def test_a_stopped_env_is_named(launch: Launch) -> None:
     backend, env, policy, _ = launch(deadline=0.5)
     os.kill(env.pid, signal.SIGSTOP)
     with pytest.raises(Unresponsive, match=r"^env 1 of 2 took no step"):
-        backend.get([policy.call("drive")])
+        backend.get([policy.send(stub.DRIVE)])
 
 
 def test_a_stopped_process_is_named(launch: Launch) -> None:
     backend, env, _, learner = launch(deadline=0.5)
     os.kill(learner.pid, signal.SIGSTOP)
     with pytest.raises(Unresponsive, match=rf"silent: learner \(process {learner.pid}\)\.$"):
-        backend.get([env.call("do", "pid"), learner.call("do", "pid")])
+        backend.get([env.send(stub.DO, "pid"), learner.send(stub.DO, "pid")])
 
 
 @BOTH
 def test_a_call_that_hangs_is_named(launch: Launch, kind: Any) -> None:
     backend, env, _, learner = launch(kind, deadline=0.5)
     with pytest.raises(Unresponsive, match=r"silent: learner"):
-        backend.get([env.call("do", "pid"), learner.call("do", "sleep")])
+        backend.get([env.send(stub.DO, "pid"), learner.send(stub.DO, "sleep")])
 
 
 def test_a_dead_spawner_stops_nobody(launch: Launch) -> None:
@@ -260,7 +260,7 @@ def test_a_dead_spawner_stops_nobody(launch: Launch) -> None:
     backend, env, policy, learner = launch()
     for spawner in backend._starter.spawners.values():
         os.kill(spawner._server.pid, signal.SIGKILL)
-    asked = backend.get([x.call("do", "pid") for x in (env, policy, learner)])
+    asked = backend.get([x.send(stub.DO, "pid") for x in (env, policy, learner)])
     pids = [int(pid) for pid in asked]
     assert pids == [x.pid for x in (env, policy, learner)]
     os.kill(env.pid, signal.SIGKILL)

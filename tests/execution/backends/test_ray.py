@@ -24,6 +24,7 @@ from rondel.execution.backends.inline import Inline
 from rondel.execution.backends.protocol import Lost, Unresponsive
 from rondel.execution.backends.recovery.policy import is_due
 from rondel.execution.loop.ring import Ring
+from rondel.execution.requests import GRADIENT, Request
 from rondel.execution.telemetry.timeouts import Timeouts
 from rondel.execution.telemetry.timing import Metered
 from rondel.plan.parser import parse
@@ -114,8 +115,12 @@ def test_ray_equals_inline_until_an_environment_is_killed() -> None:
         ring.close()
 
 
+NOTE, NOTES, NOTHING, IS_NONE = map(Request, ("note", "notes", "nothing", "is_none"))
+PROCESS, SLEEP, ARRAY, FAIL, TRAIN = map(Request, ("process", "sleep", "array", "fail", "train"))
+
+
 class Recorder(Metered):
-    """In place of a fragment: it does as it is told."""
+    """In place of a worker: it does as it is told."""
 
     def __init__(self) -> None:
         self.noted: list[Any] = []
@@ -194,16 +199,16 @@ def three() -> Iterator[Any]:
 
 def test_a_copy_answers_in_order_even_if_it_must_wait_for_others(three: Any) -> None:
     on, one, two, learner = three
-    learner.call("note", one.call("sleep", 0.5))  # waits
-    learner.call("note", two.call("sleep", 0))  # could go first
-    learner.call("note", 7)  # waits for nothing
-    assert on.get([learner.call("notes")])[0].tolist() == [0.5, 0, 7]
+    learner.send(NOTE, one.send(SLEEP, 0.5))  # waits
+    learner.send(NOTE, two.send(SLEEP, 0))  # could go first
+    learner.send(NOTE, 7)  # waits for nothing
+    assert on.get([learner.send(NOTES)])[0].tolist() == [0.5, 0, 7]
 
 
 def test_what_is_handed_on_is_what_was_made(three: Any) -> None:
     on, one, two, learner = three
-    first, second = one.call("gradient", one.call("nothing"), two.call("array", 10**6))
-    none, array, number = on.get([learner.call("is_none", first), second, 5])
+    first, second = one.send(GRADIENT, one.send(NOTHING), two.send(ARRAY, 10**6))
+    none, array, number = on.get([learner.send(IS_NONE, first), second, 5])
     assert none
     assert number == 5  # a value is its own promise
     array += 1  # and writable, so it is our own
@@ -212,7 +217,7 @@ def test_what_is_handed_on_is_what_was_made(three: Any) -> None:
 
 def test_waiting_tells_who_is_there(three: Any) -> None:
     on, one, two, _ = three
-    slow, quick = one.call("sleep", 2.0), two.call("sleep", 0)
+    slow, quick = one.send(SLEEP, 2.0), two.send(SLEEP, 0)
     assert on.wait([slow, quick]) == [1]
     assert on.wait([slow, None]) == [1]
     assert on.get([slow]) == [2.0]
@@ -220,7 +225,7 @@ def test_waiting_tells_who_is_there(three: Any) -> None:
 
 def test_who_is_late_is_named_and_not_who_waits_for_it(three: Any, monkeypatch: Any) -> None:
     on, _, two, learner = three
-    slow = learner.call("note", two.call("sleep", 2.0))
+    slow = learner.send(NOTE, two.send(SLEEP, 2.0))
     with monkeypatch.context() as patch:
         patch.setattr(on, "_patience", Timeouts(0.5, 0.5))
         late = r"for 0\.5 s\. Late: actor 2 of 2 \(process .*\) with `sleep`\. It hangs"
@@ -231,11 +236,11 @@ def test_who_is_late_is_named_and_not_who_waits_for_it(three: Any, monkeypatch: 
 
 def test_a_failure_that_nobody_asked_about_is_raised_at_once() -> None:
     with recorders("actor | learner") as (on, ((actor,), (learner,))):
-        actor.call("fail")
-        actor.call("nothing")
+        actor.send(FAIL)
+        actor.send(NOTHING)
         began = time.monotonic()
         with pytest.raises(Unusual, match="code 3 on the left") as caught:
-            on.get([learner.call("sleep", 60)])
+            on.get([learner.send(SLEEP, 60)])
         assert time.monotonic() - began < 30
     assert "In actor." in caught.value.__notes__
     assert any("in fail\n    raise Unusual(3" in note for note in caught.value.__notes__)
@@ -254,7 +259,7 @@ def test_the_users_exception_comes_out(failing: Any) -> None:
 
 def test_a_killed_actor_is_named_at_once() -> None:
     with recorders() as (on, ((one, two), (learner,))):
-        slow = [learner.call("note", copy.call("sleep", 60)) for copy in (one, two)]
+        slow = [learner.send(NOTE, copy.send(SLEEP, 60)) for copy in (one, two)]
         began = time.monotonic()
         os.kill(two.process, signal.SIGKILL)
         said = rf"actor 2 of 2 \(process {two.process} on .*\) died: its worker process has died"
@@ -292,17 +297,17 @@ def test_a_cluster_that_is_busy_is_named_and_left_alone(three: Any) -> None:
         ):
             busy.launch(task("toy"), parse("all"))
         with recorders("all", resources=[{"cpu": 0}]) as (on, ((copy,),)):  # shares the cores
-            assert on.get([copy.call("process")]) == [copy.process]
+            assert on.get([copy.send(PROCESS)]) == [copy.process]
 
 
 def test_a_deadline_does_not_count_what_is_done_for_the_first_time() -> None:
     """An actor takes longer than that to be there, and what it is asked is compiled first."""
     with recorders("all", deadline=0.2) as (on, ((copy,),)):
-        assert on.get([copy.call("sleep", 1.0)]) == [1.0]
+        assert on.get([copy.send(SLEEP, 1.0)]) == [1.0]
         with pytest.raises(
             Unresponsive, match=r"Nothing was heard for 0\.2 s\. Late: all .* with `sleep`"
         ):
-            on.get([copy.call("sleep", 3.0)])
+            on.get([copy.send(SLEEP, 3.0)])
 
 
 def test_what_keeping_takes_is_known_and_so_it_is_kept_seldom() -> None:
@@ -316,7 +321,7 @@ def test_what_keeping_takes_is_known_and_so_it_is_kept_seldom() -> None:
 @pytest.mark.long
 def test_a_run_within_an_actor_of_a_run() -> None:
     with recorders("all") as (on, ((outer,),)):
-        inner = on.get([outer.call("train")])[0]
+        inner = on.get([outer.send(TRAIN)])[0]
     assert_equal(inner, same.run_on(Inline(), "toy", "actor*2 | learner", steps=300))
 
 

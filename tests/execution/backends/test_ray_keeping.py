@@ -11,6 +11,7 @@ from rondel.execution.backends.protocol import Unresponsive
 from rondel.execution.backends.ray.pending_calls import PendingCall, Promise
 from rondel.execution.backends.recovery.policy import MOST_BYTES
 from rondel.execution.backends.recovery.request_log import LoggedRequest, RequestLog
+from rondel.execution.requests import KEEP, PRODUCE
 
 ray = pytest.importorskip("ray")
 backend = importlib.import_module("rondel.execution.backends.ray.backend")
@@ -24,16 +25,16 @@ class Keeping:
         self.arrival, self.keeping, self.open = None, 0.0, ()
         self.journal = RequestLog(is_kept=True, reads=True)
         self.made = self._promise("made")
-        self.journal.note(LoggedRequest("produce", (), [self.made]))
+        self.journal.note(LoggedRequest(PRODUCE, (), [self.made]))
 
     def _promise(self, ref: str) -> Any:
         promise = Promise()
-        promise.ref, promise.call = ref, PendingCall(self, LoggedRequest("", (), None), 0, 0)
+        promise.ref, promise.call = ref, PendingCall(self, LoggedRequest(KEEP, (), None), 0, 0)
         promise.call.end()
         return promise
 
-    def call(self, request: str, *args: Any) -> Any:
-        self.journal.note(LoggedRequest(request, args, []))
+    def keep(self, most_bytes: int) -> Any:
+        self.journal.note(LoggedRequest(KEEP, (most_bytes,), []))
         return self._promise("flag"), self._promise("state")
 
 
@@ -67,7 +68,7 @@ def test_what_is_lost_before_it_was_brought_here_can_still_be_made_again(
     with monkeypatch.context() as patch:
         patch.setattr(backend, "bring_here", lose)
         runner.settled()
-    assert [asked.request for asked in copy.journal.answered] == ["produce"]
+    assert [asked.request for asked in copy.journal.answered] == [PRODUCE]
     assert copy.journal.base is None
     runner.settled()
     assert (copy.journal.answered, copy.journal.base.ref) == ([], "state")

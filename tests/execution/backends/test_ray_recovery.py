@@ -129,8 +129,8 @@ def test_a_snapshot_is_lost_before_it_was_fetched(cluster: Any) -> None:
 
     def lose_the_answer(runner: Any) -> None:
         away = next(copy for copy in runner._copies if copy.node == node.node_id)
-        before = runner.get([away.call("snapshot")])
-        asked = away.call("snapshot")
+        before = runner.get([away.snapshot()])
+        asked = away.snapshot()
         assert runner.wait([asked]) == [0]
         cluster.remove_node(node)
         cluster.add_node(num_cpus=2)

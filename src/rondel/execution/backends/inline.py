@@ -7,41 +7,42 @@ from contextlib import ExitStack
 from typing import Any
 
 from rondel.execution.backends.protocol import Copy, Restarts, worker_factory
+from rondel.execution.backends.serve_request import stage_of
 from rondel.execution.hostenv.host_envs import DirectEnvClient
+from rondel.execution.requests import LEARN, STEP, Request
 from rondel.execution.stages.task import Task
 from rondel.execution.telemetry.timeouts import HangWarning
-from rondel.execution.telemetry.timing import PYTHON, Meter, PiggybackedTimings, ready, stage_of
+from rondel.execution.telemetry.timing import PYTHON, Meter, PiggybackedTimings, ready
 from rondel.execution.workers import data_parallel, gradient_parallel
 from rondel.plan.plan import Plan
 from rondel.plan.topology import copy_name, env_copies_of, has_separate_envs
 from rondel.types import Env
 
 
-class InlineProxy:
-    """A copy right here; a call is made at once, and its promise is the value."""
+class InlineProxy(Copy):
+    """A copy right here; a request is answered at once, and its promise is the value."""
 
-    def __init__(self, name: str, fragment: Any, meter: Meter) -> None:
-        self.name, self.fragment = name, fragment
-        self.meter = fragment.meter = meter  # one for all: they take turns
+    def __init__(self, name: str, worker: Any, meter: Meter) -> None:
+        self.name, self.worker = name, worker
+        self.meter = worker.meter = meter  # one for all: they take turns
         self._learning = False  # was it asked to, and nothing since?
 
-    @property
-    def seen(self) -> PiggybackedTimings:
+    def latest_timings(self) -> PiggybackedTimings:
         return PiggybackedTimings(self.meter.glance(), {})
 
-    def call(self, request: str, *args: Any) -> Any:
+    def send(self, request: Request, *args: Any) -> Any:
         asks, self.meter.copy = self.meter.copy, self.name
         if self.name != "all":  # of one piece nothing is handed over between two requests
-            before = "policy" if request == "step" else "driver"  # who asks
-            self.meter.ran(before, request, PYTHON)
+            before = "policy" if request is STEP else "driver"  # who asks
+            self.meter.ran(before, request.name, PYTHON)
         try:
-            result = getattr(self.fragment, request)(*args)
+            result = getattr(self.worker, request.name)(*args)
             # after `learn` new weights are asked for: it is they that are waited for
-            stage = "learner" if self._learning else stage_of(self.fragment, request)
-            self._learning = request == "learn"
+            stage = "learner" if self._learning else stage_of(self.worker, request)
+            self._learning = request is LEARN
             if not self._learning:
                 ready(result)
-            self.meter.ran(stage, request, self.fragment.kind)
+            self.meter.ran(stage, request.name, self.worker.kind)
             return result
         except Exception as error:
             if self.name != "all":
@@ -49,22 +50,6 @@ class InlineProxy:
             raise
         finally:
             self.meter.copy = asks
-
-    def reset(self, *args: Any) -> Any:
-        """An env copy's answer to its policy."""
-        return self.call("reset", *args)
-
-    def step(self, *args: Any) -> Any:
-        """The same, for a step."""
-        return self.call("step", *args)
-
-    def state(self, *args: Any) -> Any:
-        """What some of its lanes are."""
-        return self.call("state", *args)
-
-    def set_state(self, *args: Any) -> Any:
-        """Put them back to what they were."""
-        return self.call("set_state", *args)
 
 
 class Inline:
@@ -99,7 +84,7 @@ class Inline:
         if has_separate_envs(plan):
             links = [DirectEnvClient(env) for env in pieces[0]]
             for i, policy in enumerate(pieces[1]):
-                policy.fragment.connect({e: links[e] for e in env_copies_of(plan, i)})
+                policy.worker.connect({e: links[e] for e in env_copies_of(plan, i)})
         return pieces
 
     def _in_one_place(self, fragment: Any, plan: Plan) -> list[list[Copy]]:
@@ -126,4 +111,4 @@ class Inline:
             self._watch.end()
         with ExitStack() as everyone:  # also when one of them fails to
             for copy in copies:
-                everyone.callback(copy.fragment.close)
+                everyone.callback(copy.worker.close)

@@ -21,9 +21,11 @@ from rondel.execution.backends.protocol import (
     env_timeout,
     worker_factory,
 )
+from rondel.execution.backends.serve_request import separate_results, serve_request
+from rondel.execution.hostenv.host_envs import EnvClient
+from rondel.execution.requests import MAKE, Request
 from rondel.execution.telemetry.timeouts import Timeouts, timeouts_for
-from rondel.execution.telemetry.timing import PiggybackedTimings, ready, waited
-from rondel.execution.workers.stage_worker import RESULTS
+from rondel.execution.telemetry.timing import PiggybackedTimings
 from rondel.plan.plan import Plan
 from rondel.plan.topology import copy_name, env_copies_of, has_separate_envs
 from rondel.types import Step
@@ -31,12 +33,12 @@ from rondel.types import Step
 _GRACE = 30.0  # seconds that threads have to end
 
 
-class ThreadProxy:
+class ThreadProxy(Copy):
     """A copy in a thread of its own, which answers one call after the other."""
 
     def __init__(self, name: str, told: list[BaseException]) -> None:
         self.name = name
-        self.fragment: Any = None
+        self.worker: Any = None
         self.open: set[Future[Any]] = set()  # promises that are not kept yet
         self.at: Any = None  # what it does now
         self.known: set[Any] = set()  # what it did before
@@ -46,12 +48,11 @@ class ThreadProxy:
         self._thread = threading.Thread(target=self._answer, name=f"rondel {name}", daemon=True)
         self._thread.start()
 
-    @property
-    def seen(self) -> PiggybackedTimings | None:
-        return None if self.fragment is None else self.fragment.seen()
+    def latest_timings(self) -> PiggybackedTimings | None:
+        return None if self.worker is None else self.worker.seen()
 
-    def call(self, request: Any, *args: Any) -> Any:
-        promises = [Future[Any]() for _ in range(RESULTS.get(request, 1))]
+    def send(self, request: Request, *args: Any) -> Any:
+        promises = [Future[Any]() for _ in range(request.results)]
         self.open.update(promises)
         self._calls.put((request, args, promises))
         if self._stopped:
@@ -72,10 +73,12 @@ class ThreadProxy:
         while (call := self._calls.get()) is not None:
             self._answer_one(*call)
             del call  # nothing is held on to while waiting
-        if self.fragment is not None:
-            self.fragment.close()
+        if self.worker is not None:
+            self.worker.close()
 
-    def _answer_one(self, request: Any, args: tuple[Any, ...], promises: list[Future[Any]]) -> None:
+    def _answer_one(
+        self, request: Request, args: tuple[Any, ...], promises: list[Future[Any]]
+    ) -> None:
         try:
             # those who made these were asked before, so this wait ends; their failure is ours
             args = tuple(a.result() if isinstance(a, Future) else a for a in args)
@@ -84,10 +87,11 @@ class ThreadProxy:
             if self._told:  # somewhere a call failed, perhaps one that nobody waits for
                 raise self._told[0]
             self.at = request
-            if callable(request):
-                self.fragment, results = request(*args), None
+            if request is MAKE:
+                make, *rest = args
+                self.worker, result = make(*rest), None
             else:
-                results = self._done(request, args)
+                result = serve_request(self.worker, request, args)
         except BaseException as error:
             if not any(error is other for other in self._told):
                 self._told.append(error)
@@ -95,18 +99,10 @@ class ThreadProxy:
             self._fail(promises, error)
             return
         self.known.add(request)
-        each: Any = results if len(promises) > 1 else [results]
-        for promise, result in zip(promises, each, strict=True):
+        for promise, one in zip(promises, separate_results(request, result), strict=True):
             with suppress(InvalidStateError):  # it was stopped
-                promise.set_result(result)
+                promise.set_result(one)
             self.open.discard(promise)
-
-    def _done(self, request: str, args: tuple[Any, ...]) -> Any:
-        fragment = self.fragment
-        stage = waited(fragment, request)
-        results = ready(getattr(fragment, request)(*args))
-        fragment.meter.ran(stage, request, fragment.kind)
-        return results
 
     def _fail(self, promises: list[Future[Any]], error: BaseException) -> None:
         for promise in promises:
@@ -115,21 +111,15 @@ class ThreadProxy:
             self.open.discard(promise)
 
 
-class ThreadEnvClient:
-    """A link over the calls of a copy."""
+class ThreadEnvClient(EnvClient):
+    """A line to an env copy in another thread."""
 
     def __init__(self, env: ThreadProxy, patience: Timeouts) -> None:
         self._env, self._patience = env, patience
-        self._asked: dict[int, tuple[str, Future[Step]]] = {}
+        self._asked: dict[int, tuple[Request, Future[Step]]] = {}
 
-    def reset(self, first_lane: int, again: int) -> None:
-        self.ask("reset", first_lane, again)
-
-    def step(self, first_lane: int, action: Any) -> None:
-        self.ask("step", first_lane, action)
-
-    def ask(self, request: str, first_lane: int, what: Any) -> None:
-        self._asked[first_lane] = request, self._env.call(request, first_lane, what)
+    def send(self, request: Request, *args: Any) -> None:
+        self._asked[args[0]] = request, self._env.send(request, *args)
 
     def take(self, first_lane: int) -> Step:
         request, asked = self._asked.pop(first_lane)
@@ -159,14 +149,14 @@ class Threads:
             self._copies += pieces[-1]
             for i, copy in enumerate(pieces[-1]):
                 make, args = worker_factory(task, plan, piece, i)
-                made.append(copy.call(make, *args))
+                made.append(copy.send(MAKE, make, *args))
         self.get(made)
         if has_separate_envs(plan):
             for i, policy in enumerate(pieces[1]):
                 links = {
                     e: ThreadEnvClient(pieces[0][e], with_envs) for e in env_copies_of(plan, i)
                 }
-                policy.fragment.connect(links)
+                policy.worker.connect(links)
         return pieces
 
     def get(self, promises: Sequence[Any]) -> list[Any]:

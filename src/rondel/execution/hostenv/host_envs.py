@@ -13,21 +13,36 @@ from typing import Any, Protocol
 from rondel.execution.hostenv.crash_record import Recorder
 from rondel.execution.hostenv.partition import Group
 from rondel.execution.hostenv.seeds import Purpose, lane_seeds
+from rondel.execution.requests import RESET, SET_STATE, STATE, STEP, Request
 from rondel.execution.telemetry.timing import SIMULATOR, Metered
 from rondel.types import HostEnv, HostWorld, Step
 
 
-class EnvClient(Protocol):
+class EnvApi(Protocol):
+    """The requests of an env copy, each for a group of lanes."""
+
+    def send(self, request: Request, *args: Any) -> Any:
+        """Hand over a request and its arguments; the first is the group's first lane."""
+
+    def reset(self, first_lane: int, again: int) -> Any:
+        """New episodes in every lane of a group, others for each number `again`."""
+        return self.send(RESET, first_lane, again)
+
+    def step(self, first_lane: int, action: Any) -> Any:
+        """One step of a group."""
+        return self.send(STEP, first_lane, action)
+
+    def state(self, first_lane: int) -> Any:
+        """The state of a group, where the environment has one."""
+        return self.send(STATE, first_lane)
+
+    def set_state(self, first_lane: int, state: Any) -> Any:
+        """Put a group back to what `state` once gave."""
+        return self.send(SET_STATE, first_lane, state)
+
+
+class EnvClient(EnvApi, Protocol):
     """A policy copy's line to an env copy: ask, do something else, take the answer."""
-
-    def reset(self, first_lane: int, again: int) -> None:
-        """Ask for a new episode in every lane of a group."""
-
-    def step(self, first_lane: int, action: Any) -> None:
-        """Ask for a step of a group."""
-
-    def ask(self, request: str, first_lane: int, what: Any) -> None:
-        """Ask for anything of a group; only lines to other processes need this."""
 
     def take(self, first_lane: int) -> Step:
         """The answer to what was asked last of a group; its arrays last until the next question."""
@@ -82,21 +97,15 @@ class HostEnvs(Metered):
                 everyone.callback(env.close)
 
 
-class DirectEnvClient:
-    """A link to an env stage in the same thread."""
+class DirectEnvClient(EnvClient):
+    """A line to an env copy in the same thread."""
 
     def __init__(self, stage: Any) -> None:
         self._stage = stage
         self._answers: dict[int, Step] = {}
 
-    def reset(self, first_lane: int, again: int) -> None:
-        self.ask("reset", first_lane, again)
-
-    def step(self, first_lane: int, action: Any) -> None:
-        self.ask("step", first_lane, action)
-
-    def ask(self, request: str, first_lane: int, what: Any) -> None:
-        self._answers[first_lane] = getattr(self._stage, request)(first_lane, what)
+    def send(self, request: Request, *args: Any) -> None:
+        self._answers[args[0]] = getattr(self._stage, request.name)(*args)
 
     def take(self, first_lane: int) -> Step:
         return self._answers.pop(first_lane)

@@ -136,16 +136,16 @@ class AsyncLoop:
         ring, copy = self.ring, self.ring.gradient[flight.copy]
         round, recipe = self.learned[flight.copy], self.ring.task.algorithm.memory
         self.learned[flight.copy] += 1
-        copy.call("add", round)
-        ring.update[0].call("absorb", *flight.made.summary)
+        copy.add(round)
+        ring.update[0].absorb(*flight.made.summary)
         metrics, known = [], label_variables(ring)
         for j in range(recipe.draws if round >= recipe.warmup_rounds else 0):
             if known is not None:  # each time, since its state may be kept in between
-                copy.call("know", known)
-            _, contribution = copy.call("gradient", round, j, ring.update[0].call("learning"))
+                copy.know(known)
+            _, contribution = copy.gradient(round, j, ring.update[0].learning())
             yield contribution
-            metrics.append(ring.update[0].call("update", contribution))
-        ring.weights = ring.update[0].call("acting")
+            metrics.append(ring.update[0].update(contribution))
+        ring.weights = ring.update[0].acting()
         yield ring.weights
         return metrics
 

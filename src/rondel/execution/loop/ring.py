@@ -70,11 +70,11 @@ class Ring:
                 if least
                 else None
             )
-            self.backend.get([copy.call("begin") for copy in self._present().values()])
+            self.backend.get([copy.begin() for copy in self._present().values()])
         except BaseException:
             self.close()
             raise
-        self.weights = self.update[0].call("acting")
+        self.weights = self.update[0].acting()
 
     @property
     def fused(self) -> bool:
@@ -98,7 +98,7 @@ class Ring:
 
     def learner(self) -> Tree:
         """The learner's state."""
-        return self.backend.get([self.update[0].call("snapshot", "learner")])[0]["learner"]
+        return self.backend.get([self.update[0].snapshot("learner")])[0]["learner"]
 
     def acting(self) -> Tree:
         """What the newest policy acts with."""
@@ -114,7 +114,7 @@ class Ring:
         if not self.plan.free:  # what a free run has under way is lost with it
             ask.append("made")
         here = self._present()
-        got = self.backend.get([copy.call("snapshot", *ask) for copy in here.values()])
+        got = self.backend.get([copy.snapshot(*ask) for copy in here.values()])
         said = dict(zip(here, got, strict=True))
         parts = [
             said[i] if i in said or not self.crew else self.crew.parts(i)
@@ -152,9 +152,9 @@ class Ring:
         kept = keeps_state(self.task.env)
         home = self.memory is self.policy  # then items in flight are there already
         flying = [Rollout(*made) for made in tree["pending"]]
-        asked = [copy.call("restore", {"learner": tree["learner"]}) for copy in self.update]
+        asked = [copy.restore({"learner": tree["learner"]}) for copy in self.update]
         for copy, part in zip(self.memory, shards_of(memory, len(self.memory)), strict=True):
-            asked.append(copy.call("restore", {"memory": part}))
+            asked.append(copy.restore({"memory": part}))
         names = ("lanes", "step", "env") if kept else ("lanes",)
         lanes = {name: tree[name] for name in names}
         made = tuple(made.items for made in flying) if home else ()
@@ -164,12 +164,12 @@ class Ring:
             if self.crew and i not in here:
                 self.crew.restore(i, mine)
                 continue
-            asked.append(copy.call("restore", mine))
+            asked.append(copy.restore(mine))
             if not kept:
-                asked.append(copy.call("begin_again", round))
+                asked.append(copy.begin_again(round))
         self.backend.get(asked)
         self.pending = deque(self._parts(made, home) for made in flying)
-        self.weights = self.update[0].call("acting")
+        self.weights = self.update[0].acting()
         self.backend.settled(now=True)
 
     def _parts(self, made: Rollout, home: bool) -> Rollout:
@@ -180,7 +180,7 @@ class Ring:
 
     def stored(self) -> Tree:
         """What memory holds; a tuple of shards where there are several."""
-        parts = self.backend.get([copy.call("snapshot", "memory") for copy in self.memory])
+        parts = self.backend.get([copy.snapshot("memory") for copy in self.memory])
         shards = tuple(part["memory"] for part in parts)
         return shards[0] if len(shards) == 1 else shards
 
@@ -192,14 +192,16 @@ class Ring:
         here = list(self._present().values())
         driven: dict[int, TimingSummary] = {}
         for copy in here:
-            if seen := copy.seen:
+            if seen := copy.latest_timings():
                 for env, said in seen.driven.items():
                     if env not in driven or driven[env].seconds < said.seconds:
                         driven[env] = said
         glances = []
         for piece in self.copies:
             every = here if piece is self.policy else piece
-            heard = {i: seen.mine for i, copy in enumerate(every) if (seen := copy.seen)}
+            heard = {
+                i: seen.mine for i, copy in enumerate(every) if (seen := copy.latest_timings())
+            }
             heard |= driven if piece is self.env and piece is not self.policy else {}
             glances.append([heard[i] for i in sorted(heard)])
         return glances
@@ -229,7 +231,7 @@ class Ring:
     def _clocked(self, copy: Copy) -> TimingReport:
         """What a copy's meter says, in time of this machine as far as that can be known."""
         asked = time.time()
-        told: TimingReport = self.backend.get([copy.call("metered")])[0]
+        told: TimingReport = self.backend.get([copy.metered()])[0]
         answered = time.time()
         ahead = told.clock - (asked + answered) / 2
         return told if abs(ahead) <= (answered - asked) / 2 else told.earlier(ahead)

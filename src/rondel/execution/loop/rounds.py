@@ -40,7 +40,7 @@ def dispatch_rollout(ring: Ring, round: int) -> Rollout:
 
 def dispatch_rollout_part(copy: Copy, weights: Promise, round: int) -> Rollout:
     """Ask one policy copy for its part of a round."""
-    return Rollout(*([promise] for promise in copy.call("produce", weights, round)))
+    return Rollout(*([promise] for promise in copy.produce(weights, round)))
 
 
 def gather_parts(parts: list[Rollout]) -> Rollout:
@@ -52,58 +52,58 @@ def dispatch_add(ring: Ring, made: Rollout, round: int) -> None:
     """Bring a round's items to memory."""
     routed = _routed(made.items, ring.policy, ring.memory)
     for copy, items in zip(ring.memory, routed, strict=True):
-        copy.call("add", round, *items)
+        copy.add(round, *items)
 
 
 def dispatch_learning(ring: Ring, made: Rollout, round: int) -> list[Promise]:
     """Absorb, then draw, label, gradient, update K times, then new weights -> promised metrics."""
     update = ring.update
     for copy in update:
-        copy.call("absorb", *made.summary)
+        copy.absorb(*made.summary)
     metrics = []
     if ring.learns_at_once:
-        metrics.append(update[0].call("learn", round))
+        metrics.append(update[0].learn(round))
     elif round >= ring.task.algorithm.memory.warmup_rounds:
         if (known := label_variables(ring)) is not None:
             for copy in ring.label:
-                copy.call("know", known)
+                copy.know(known)
         for j in range(ring.task.algorithm.memory.draws):
             metrics.append(dispatch_update(ring, round, j))
-    ring.weights = update[0].call("acting")
+    ring.weights = update[0].acting()
     return metrics
 
 
 def label_variables(ring: Ring) -> Promise:
     """What the labels of a round need of the learner: None where they are with it, or are none."""
     apart = ring.label is not ring.update and ring.task.algorithm.label is not None
-    return ring.update[0].call("learning") if apart else None
+    return ring.update[0].learning() if apart else None
 
 
 def dispatch_update(ring: Ring, round: int, j: int) -> Promise:
     """One draw, label, gradient and update -> promised metrics."""
     memory, gradient, update = ring.memory, ring.gradient, ring.update
-    variables = None if gradient is update else update[0].call("learning")
+    variables = None if gradient is update else update[0].learning()
     made = [
-        copy.call("gradient", round, j, variables, *batch)
+        copy.gradient(round, j, variables, *batch)
         for copy, batch in zip(gradient, dispatch_draw(ring, round, j), strict=True)
     ]
     feedback, contributions = map(list, zip(*made, strict=True))
     if memory is not gradient:
         for copy, back in zip(memory, _routed(feedback, gradient, memory), strict=True):
-            copy.call("rank", *back)
+            copy.rank(*back)
     alone = gradient is update and len(update) == 1
-    promised = [copy.call("update", *([] if alone else contributions)) for copy in update]
+    promised = [copy.update(*([] if alone else contributions)) for copy in update]
     return promised[0]
 
 
 def dispatch_draw(ring: Ring, round: int, j: int) -> list[list[Any]]:
     """Draw, and label on the way -> the arguments with which each gradient copy gets its share."""
     memory, label = ring.memory, ring.label
-    made = [] if memory is label else [copy.call("draw", round, j) for copy in memory]
+    made = [] if memory is label else [copy.draw(round, j) for copy in memory]
     if label is ring.gradient:
         return _routed(made, memory, label)
     made = [
-        copy.call("label", round, j, *batch)
+        copy.label(round, j, *batch)
         for copy, batch in zip(label, _routed(made, memory, label), strict=True)
     ]
     return _routed(made, label, ring.gradient)

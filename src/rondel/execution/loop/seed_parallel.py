@@ -25,6 +25,7 @@ from rondel.execution.backends.protocol import Copy
 from rondel.execution.loop.ring import Ring
 from rondel.execution.loop.rounds import Report, make_report
 from rondel.execution.loop.sync_loop import Limits
+from rondel.execution.requests import ADVANCE
 from rondel.execution.stages import acting, learning
 from rondel.execution.stages.episode_stats import RecentEpisodes, mean_return
 from rondel.execution.stages.memory_limit import check_fits_in_memory
@@ -242,10 +243,10 @@ class Seed(Metered):
     def __init__(self, vector: Vector, number: int) -> None:
         self.vector, self.number = vector, number
 
-    def begin(self) -> None:
-        """Begin an episode in every lane."""
+    def begin(self, again: int = 0) -> None:
+        """Begin an episode in every lane, others for each number `again`."""
         vector, i = self.vector, self.number
-        env, step = vector.start(vector.seeds[i], vector.lane)
+        env, step = vector.start(vector.seeds[i], vector.lane, again)
         vector.write(i, "env", env)
         vector.write(i, "step", step)
 
@@ -301,8 +302,8 @@ class Rings:
     ) -> dict[int, list[Report]]:
         """Up to `rounds` rounds -> the reports of those rings that are still going."""
         left = [min(max(limits.steps - ring.steps, 0), 2**31 - 1) for ring in rings]
-        told = self._copy.call(
-            "advance",
+        told = self._copy.send(
+            ADVANCE,
             going,
             [ring.recent for ring in rings],
             [ring.round for ring in rings],
@@ -330,7 +331,7 @@ def _counted(ring: Ring, recent: RecentEpisodes, done: fused.Round) -> list[Repo
         one = jax.tree.map(lambda x, n=n: x[n], done)
         reports.append(make_report(ring, ended, one.outcome, one.metrics, one.means))
         ended = reports[-1].episodes
-    ring.weights = ring.update[0].call("acting")
+    ring.weights = ring.update[0].acting()
     return reports
 
 

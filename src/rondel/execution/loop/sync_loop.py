@@ -102,9 +102,9 @@ def run_fused_rounds(ring: Ring, limits: Limits, rounds: int) -> list[Report]:
     left = min(limits.steps - ring.steps, 2**31 - 1)
     until = limits.until_return
     ended = int(ring.recent.ended)
-    call = ring.policy[0].call("advance", ring.recent, ring.round, rounds, left, until)
+    call = ring.policy[0].advance(ring.recent, ring.round, rounds, left, until)
     ring.recent, done = ring.backend.get([call])[0]
-    ring.weights = ring.update[0].call("acting")
+    ring.weights = ring.update[0].acting()
     reports = []
     for outcome, metrics, means in done:
         report = make_report(ring, ended, outcome, metrics, means)

@@ -30,14 +30,6 @@ WEIGHTS, ROOM, DATA, ACTIONS, STEPS = "weights", "room", "data", "actions", "ste
 CALLBACK, OUTPUT, ROUNDS = "callback", "output", "rounds"
 WAITING = (WEIGHTS, ROOM, DATA, ACTIONS, STEPS, ROUNDS)
 
-_STAGES = {
-    **dict.fromkeys(("begin", "reset", "step"), "env"),
-    **dict.fromkeys(("add", "draw", "rank"), "memory"),
-    **dict.fromkeys(("absorb", "update", "learning", "acting"), "update"),
-    **dict.fromkeys(("know", "label"), "label"),
-    **{"gradient": "gradient", "learn": "learner", "advance": "all"},
-}
-_OTHER = "keeping"  # snapshots and the like
 _EVENTS = 4_000  # the newest are kept
 _EVERY = 1.0  # seconds between two things that a meter says in passing
 _SUMMED = 0.1  # seconds between two times that marks are summed
@@ -337,21 +329,3 @@ def _array_in(tree: Any) -> Any:
         leaves = jax.tree.leaves(tree) if jax else ()
         return next((leaf for leaf in leaves if hasattr(leaf, "block_until_ready")), None)
     return next((one for part in tree if (one := _array_in(part)) is not None), None)
-
-
-def waited(fragment: Any, request: str) -> str:
-    """Mark what a copy waited for that is asked this now -> the stage whose business it is."""
-    stage = stage_of(fragment, request)
-    if request == "produce":
-        kind = ROOM if fragment.plan.free else WEIGHTS
-    else:
-        kind = ACTIONS if request in ("reset", "step") else DATA
-    fragment.meter.ran(stage, request, kind)
-    return stage
-
-
-def stage_of(fragment: Any, request: str) -> str:
-    """Which stage a request is the business of."""
-    if request == "produce":
-        return "policy" if fragment.links else "actor"
-    return _STAGES.get(request, _OTHER)

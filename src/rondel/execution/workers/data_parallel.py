@@ -98,10 +98,10 @@ class DataParallelWorker(Metered):
             check_vma=False,
         )
 
-    def begin(self) -> None:
-        """Begin an episode in every lane."""
+    def begin(self, again: int = 0) -> None:
+        """Begin an episode in every lane, others for each number `again`."""
         start = acting.episode_starter(self.task)
-        self.env, self.step = self._placed(start(self.seed, self.lane), _EVERY)
+        self.env, self.step = self._placed(start(self.seed, self.lane, again), _EVERY)
 
     def advance(
         self, recent: RecentEpisodes, round: int, rounds: int, steps_left: int, until_return: float

@@ -95,7 +95,7 @@ class EnvClients(NamedTuple):
     def states(self) -> Tree:
         """The states of environments elsewhere, lane by lane."""
         for group in self.groups:
-            self.links[group.env].ask("state", group.first_lane, None)
+            self.links[group.env].state(group.first_lane)
         return concat_lanes([self.links[group.env].take(group.first_lane) for group in self.groups])
 
     def set_states(self, states: Tree) -> None:
@@ -104,7 +104,7 @@ class EnvClients(NamedTuple):
         for group in self.groups:
             mine = slice(group.first_lane - first, group.first_lane - first + group.lanes)
             state = jax.tree.map(lambda x, mine=mine: np.asarray(x)[mine], states)
-            self.links[group.env].ask("set_state", group.first_lane, state)
+            self.links[group.env].set_state(group.first_lane, state)
         for group in self.groups:
             self.links[group.env].take(group.first_lane)
 

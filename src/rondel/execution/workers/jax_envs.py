@@ -51,7 +51,7 @@ class JaxEnvs(Metered):
         self._states[first_lane], step = self._step(self._states[first_lane], action)
         return step
 
-    def state(self, first_lane: int, _: Any) -> Tree:
+    def state(self, first_lane: int) -> Tree:
         """What a group is."""
         return without_keys(self._states[first_lane])
 

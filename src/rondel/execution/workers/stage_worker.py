@@ -40,8 +40,6 @@ from rondel.execution.workers.lane_trees import concat_lanes, take_share
 from rondel.plan.plan import Plan
 from rondel.types import Env, Tree
 
-# How many results a request has, where it is more than one: each can go another way.
-RESULTS = {"produce": 3, "gradient": 2, "keep": 2}
 _LEARNER = {"memory", "gradient", "update"}  # who holds these learns in one program
 
 

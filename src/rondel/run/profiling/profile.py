@@ -210,12 +210,12 @@ def stages_apart(task: Task) -> dict[str, float]:
             # what memory holds by then takes as long to draw from
             if time.monotonic() - began > _SECONDS:
                 break
-        learner = ring.update[0].call("snapshot", "learner", "memory")
+        learner = ring.update[0].snapshot("learner", "memory")
         weights, began = ring.acting(), time.monotonic()
         acted: list[dict[str, float]] = []
         while len(acted) < _ROUNDS and time.monotonic() - began < _SECONDS:
             before = _by_stage(ring)
-            items, _, _ = ring.policy[0].call("produce", weights, ring.round)
+            items, _, _ = ring.policy[0].produce(weights, ring.round)
             after = _by_stage(ring)
             acted.append({stage: after[stage] - before.get(stage, 0.0) for stage in after})
     finally:

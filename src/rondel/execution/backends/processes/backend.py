@@ -38,9 +38,9 @@ from rondel.execution.backends.wire.remote_errors import unpack
 from rondel.execution.backends.wire.socket_channel import Gone
 from rondel.execution.backends.wire.worker_spec import jax_settings, pack
 from rondel.execution.hostenv import crash_record
+from rondel.execution.requests import KEEP, MAKE
 from rondel.execution.stages.task import on_host, to_device
 from rondel.execution.telemetry.timeouts import timeouts_for
-from rondel.execution.workers.stage_worker import RESULTS
 from rondel.plan.plan import Plan
 from rondel.plan.topology import copy_name, failure_units, has_separate_envs
 
@@ -116,7 +116,7 @@ class Processes:
         self._plan, self._redo = plan, Redo(plan, task)
         for unit in failure_units(plan):
             self._start([pieces[piece][copy] for piece, copy in unit])
-        self.get([copy.call(copy.recipe) for copy in self._copies])
+        self.get([copy.send(MAKE, copy.recipe) for copy in self._copies])
         return pieces
 
     def _make_arenas(self, copies: int) -> None:
@@ -156,9 +156,8 @@ class Processes:
             # known as sent before it is: an interrupt in between must not lose it
             sent[self._number], copy.lent[self._number] = asked, lent
             unsent.popleft()
-            results = RESULTS.get(asked.request, 1)
             try:
-                copy.channel.send(Call(self._number, asked.request, args, results, done_with))
+                copy.channel.send(Call(self._number, asked.request.name, args, done_with))
             except Gone:
                 self._mourn(copy)
                 return
@@ -219,7 +218,7 @@ class Processes:
         if answer.failure is not None:
             self._blame(copy, unpack(answer.failure))
             return False
-        copy.busy_since, copy.seen = time.monotonic(), answer.seen or copy.seen
+        copy.busy_since, copy.timings = time.monotonic(), answer.seen or copy.timings
         asked = copy.journal.heard(answer.number)
         copy.known.add(asked.request)
         assert self._arena is not None
@@ -229,7 +228,7 @@ class Processes:
             return True
         for promise, message in zip(asked.promises, answer.results, strict=True):
             promise.keep(message)
-        if asked.request == "keep":
+        if asked.request is KEEP:
             self._keeper.took(answer.seconds)
         else:
             self._keeper.count(sum(n for message in answer.results for _, n in message.places))

@@ -9,11 +9,12 @@ from typing import Any
 from rondel.execution.backends.processes.fork_server import ForkServer
 from rondel.execution.backends.processes.shared_memory import Message, Place
 from rondel.execution.backends.processes.worker import Start
+from rondel.execution.backends.protocol import Copy
 from rondel.execution.backends.recovery.request_log import LoggedRequest, RequestLog
 from rondel.execution.backends.wire.socket_channel import Channel
 from rondel.execution.hostenv import crash_record
+from rondel.execution.requests import Request
 from rondel.execution.telemetry.timing import PiggybackedTimings
-from rondel.execution.workers.stage_worker import RESULTS
 
 
 class Promise:
@@ -35,7 +36,7 @@ class Promise:
             self.owner.dropped.append(self.message.places)
 
 
-class ProcessProxy:
+class ProcessProxy(Copy):
     """The driver's end of a copy."""
 
     def __init__(self, backend: Any, piece: int, copy: int, start: Start, make: Any) -> None:
@@ -51,10 +52,10 @@ class ProcessProxy:
         self.channel: Channel
         self.spawner: ForkServer
         self.pid = 0
-        self.known: set[Any] = set()  # requests that its process has answered before
+        self.known: set[Request] = set()  # requests that its process has answered before
         self.busy_since = 0.0  # when it was last heard of, or asked after it had nothing to do
         self.stopped_since: float | None = None
-        self.seen: PiggybackedTimings | None = None
+        self.timings: PiggybackedTimings | None = None
         self._backend = backend
 
     @property
@@ -74,9 +75,12 @@ class ProcessProxy:
                     del self.live[place[0]]
                     self.done_with.append(place)
 
-    def call(self, request: Any, *args: Any) -> Any:
+    def latest_timings(self) -> PiggybackedTimings | None:
+        return self.timings
+
+    def send(self, request: Request, *args: Any) -> Any:
         self._backend.raise_if_over()
-        promises = [Promise(self) for _ in range(RESULTS.get(request, 1))]
+        promises = [Promise(self) for _ in range(request.results)]
         self.journal.unsent.append(LoggedRequest(request, args, promises))
         self._backend.send_ready(self)
         return promises[0] if len(promises) == 1 else tuple(promises)

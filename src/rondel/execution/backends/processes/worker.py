@@ -23,19 +23,14 @@ from rondel.execution.backends.processes.shared_memory import (
     decode,
     encode,
 )
+from rondel.execution.backends.serve_request import separate_results, serve_request
 from rondel.execution.backends.wire.env_client import RemoteEnvClient
 from rondel.execution.backends.wire.remote_errors import pack
 from rondel.execution.backends.wire.socket_channel import Channel, Gone
 from rondel.execution.hostenv.crash_record import Recorder
+from rondel.execution.requests import MAKE, Request, request_named
 from rondel.execution.telemetry.timeouts import Timeouts
-from rondel.execution.telemetry.timing import (
-    TRANSPORT,
-    PiggybackedTimings,
-    TimingSummary,
-    ready,
-    stage_of,
-    waited,
-)
+from rondel.execution.telemetry.timing import TRANSPORT, PiggybackedTimings, TimingSummary
 from rondel.types import Step
 
 _SMALL = 16 * 1024  # bytes of a step that go by the channel: arenas pay for more
@@ -62,12 +57,11 @@ class Start(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One request to a fragment; the first, with a pickled recipe for a request, makes it."""
+    """One request, by name; the first makes the worker."""
 
     number: int
-    request: Any
+    request: str
     args: tuple[Any, ...]
-    results: int
     done_with: list[Place]  # of its own arena, that nobody reads any more
 
 
@@ -147,31 +141,28 @@ class _Worker:
             return
         try:
             self.arena.free(call.done_with)
-            if isinstance(call.request, bytes):
-                self._make(call.request, links)
-                results: Any = None
+            request = request_named(call.request)
+            if request is MAKE:
+                (recipe,) = call.args
+                self._make(recipe, links)
+                results = [encode(None, self.arena)]
             else:
-                results = self._done(call)
-            each = results if call.results > 1 else [results]
-            encoded = [encode(_on_host(x), self.arena) for x in each]
-            if self.fragment is not None and not isinstance(call.request, bytes):
-                stage = stage_of(self.fragment, call.request)
-                self.fragment.meter.mark(stage, TRANSPORT, sum(map(_size, encoded)))
+                reply = partial(self._encode, request)
+                results = serve_request(self.fragment, request, call.args, self._receive, reply)
             seen = None if self.fragment is None else self.fragment.seen_if_due()
-            answer = Answer(call.number, encoded, None, time.monotonic() - began, seen)
+            answer = Answer(call.number, results, None, time.monotonic() - began, seen)
         except BaseException as error:
             self.failure = pack(error, self.start.name)
             answer = Answer(call.number, [], self.failure)
         self.driver.send(answer)
 
-    def _done(self, call: Call) -> Any:
-        fragment, meter = self.fragment, self.fragment.meter
-        stage = waited(fragment, call.request)
-        args = [self._read(x) if isinstance(x, At) else x for x in call.args]
-        meter.mark(stage, TRANSPORT, sum(_size(x.message) for x in call.args if isinstance(x, At)))
-        results = ready(getattr(fragment, call.request)(*args))
-        meter.ran(stage, call.request, fragment.kind)
-        return results
+    def _receive(self, args: Sequence[Any]) -> tuple[list[Any], int]:
+        moved = sum(_size(x.message) for x in args if isinstance(x, At))
+        return [self._read(x) if isinstance(x, At) else x for x in args], moved
+
+    def _encode(self, request: Request, result: Any) -> tuple[list[Message], int]:
+        each = [encode(_on_host(x), self.arena) for x in separate_results(request, result)]
+        return each, sum(map(_size, each))
 
     def _make(self, recipe: bytes, links: dict[int, Any]) -> None:
         make, *args = pickle.loads(recipe)
@@ -222,16 +213,15 @@ class Questions:
     def answer(self, stage: Any, name: str) -> bool:
         """Answer one question; False if there will be no more."""
         try:
-            request, first_lane, what = self._channel.receive()
+            asked, *args = self._channel.receive()
         except Gone:
             return False
+        first_lane: int = args[0]
         self._arena.free(self._lent.pop(first_lane, ()))
         nbytes = 0
         answer: tuple[int, Any, bytes | None, TimingSummary | None]
         try:
-            waited(stage, request)
-            step = _on_host(getattr(stage, request)(first_lane, what))
-            stage.meter.ran("env", request, stage.kind)
+            step = _on_host(serve_request(stage, request_named(asked), args))
             nbytes = _bytes(step.obs) if isinstance(step, Step) else 0
             if nbytes > _SMALL:
                 step = encode(step, self._arena)

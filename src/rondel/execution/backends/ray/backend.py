@@ -22,6 +22,7 @@ from rondel.execution.backends.ray.resources import Bundle, bundles_of, missing,
 from rondel.execution.backends.recovery.request_log import Redo, RequestLog
 from rondel.execution.backends.wire.remote_errors import Elsewhere, unpack
 from rondel.execution.hostenv.host_envs import HostEnvs
+from rondel.execution.requests import CONNECT, LISTEN
 from rondel.execution.telemetry.timeouts import timeouts_for
 from rondel.plan.plan import Plan
 from rondel.plan.topology import copy_name, env_copies_of, has_separate_envs
@@ -196,12 +197,12 @@ class Ray(Ranges):
         with_envs = timeouts_for(self._deadline)  # below the driver's own, so that the env is named
         policy_piece = self._plan.pieces.index(self._plan.piece_of("policy"))
         envs = [copy for copy in copies if copy.place[0] == 0]
-        numbers = self._fetch([env.ask("listen")[0] for env in envs])
+        numbers = self._fetch([env.ask(LISTEN)[0] for env in envs])
         at = {e.place[1]: (str(e), number) for e, number in zip(envs, numbers, strict=True)}
         for policy in copies:
             if policy.place[0] == policy_piece:
                 mine = {e: at[e] for e in env_copies_of(self._plan, policy.place[1])}
-                policy.ask("connect", mine, with_envs)
+                policy.ask(CONNECT, mine, with_envs)
 
     def next_order(self) -> int:
         """A number for a call, in the order of sending."""

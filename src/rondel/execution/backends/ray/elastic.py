@@ -22,8 +22,9 @@ from rondel.execution.backends.ray.proxy import RayProxy
 from rondel.execution.backends.ray.recovery import Recovery
 from rondel.execution.backends.ray.worker import Here, Worker, leaving, surroundings
 from rondel.execution.backends.recovery.policy import AGAIN
-from rondel.execution.backends.recovery.request_log import TAKE_OVER, LoggedRequest
+from rondel.execution.backends.recovery.request_log import LoggedRequest
 from rondel.execution.backends.wire.remote_errors import Elsewhere, unpack
+from rondel.execution.requests import KEEP, MAKE, TAKE_OVER
 from rondel.types import Tree
 
 _GRACE = 5.0  # seconds for a copy to free what it holds, before it is killed
@@ -78,10 +79,12 @@ class Ranges(Recovery):
         slot.arrival = self._begin([slot])[0]
         self._copies.append(slot)
         if slot.journal.base is None:
-            slot.call("begin")
+            slot.begin()
         else:
             self._restarted += 1
-            slot.send(LoggedRequest(TAKE_OVER, (slot.journal.base, AGAIN + self._restarted), None))
+            slot.dispatch(
+                LoggedRequest(TAKE_OVER, (slot.journal.base, AGAIN + self._restarted), None)
+            )
 
     def move(self, copies: Sequence[int]) -> None:
         for i in copies:
@@ -109,7 +112,7 @@ class Ranges(Recovery):
         slot, kept = self._slots[copy], Promise()
         kept.ref, kept.call = (
             ray.put(leaving(state)),
-            PendingCall(slot, LoggedRequest("keep", (), None), 0, 0),
+            PendingCall(slot, LoggedRequest(KEEP, (), None), 0, 0),
         )
         kept.call.end()
         slot.journal.base = kept
@@ -138,7 +141,7 @@ class Ranges(Recovery):
         for copy in copies:
             options = copy.options | (_AS_GUEST if copy.guest else {})
             copy.be(worker.options(**options).remote(where))
-            made += copy.ask("make", copy.name, copy.last, like_here, *copy.recipe)
+            made += copy.ask(MAKE, copy.name, copy.last, like_here, *copy.recipe)
         return made
 
     def _begin_somewhere(self, copies: list[RayProxy]) -> list[Promise]:

@@ -15,7 +15,7 @@ from rondel.execution.backends.protocol import Lost
 from rondel.execution.backends.ray.connect import is_client
 from rondel.execution.backends.ray.pending_calls import PendingCall, Promise
 from rondel.execution.backends.ray.proxy import RayProxy
-from rondel.execution.backends.recovery.request_log import SNAPSHOT
+from rondel.execution.requests import SNAPSHOT
 
 
 def find_lost(
@@ -33,7 +33,7 @@ def makers_of(lost: Sequence[Promise]) -> list[RayProxy]:
     makers = []
     for promise in lost:
         copy = promise.call.copy
-        if promise.call.asked.request == SNAPSHOT:
+        if promise.call.asked.request is SNAPSHOT:
             # who asks for one has waited for it since, so it is still the same
             copy.send(promise.call.asked._replace(promises=[promise]))
         elif copy.can_make(promise):

@@ -11,7 +11,8 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any
 
-from rondel.execution.backends.recovery.request_log import SNAPSHOT, LoggedRequest
+from rondel.execution.backends.recovery.request_log import LoggedRequest
+from rondel.execution.requests import SNAPSHOT
 
 
 class PendingCall:
@@ -24,7 +25,7 @@ class PendingCall:
 
     def end(self) -> None:
         """It is over. What it was given, and what it promised, is no longer held by it."""
-        args = self.asked.args if self.asked.request == SNAPSHOT else ()  # names
+        args = self.asked.args if self.asked.request is SNAPSHOT else ()  # names
         self.over, self.asked = True, LoggedRequest(self.asked.request, args, None)
 
     @property

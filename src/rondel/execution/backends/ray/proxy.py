@@ -8,20 +8,20 @@ from collections import deque
 from itertools import chain
 from typing import Any
 
+from rondel.execution.backends.protocol import Copy
 from rondel.execution.backends.ray.pending_calls import PendingCall, Promise
 from rondel.execution.backends.ray.worker import Arrived, Receipt, Turn, leaving
 from rondel.execution.backends.recovery.request_log import LoggedRequest, RequestLog
 from rondel.execution.hostenv.crash_record import Remains
+from rondel.execution.requests import Request
 from rondel.execution.telemetry.timing import PiggybackedTimings
 
 
-class RayProxy:
+class RayProxy(Copy):
     """A copy in an actor."""
 
     def __init__(self, backend: Any, place: tuple[int, int], name: str) -> None:
-        from rondel.execution.workers.stage_worker import RESULTS
-
-        self.backend, self.place, self.name, self.results = backend, place, name, RESULTS
+        self.backend, self.place, self.name = backend, place, name
         self.options: dict[str, Any] = {}  # what its actors ask of Ray
         self.guest = False  # of a range: does it run without the room that it asks for?
         self.recipe = False, b""  # what they are told to be
@@ -34,15 +34,14 @@ class RayProxy:
         self.before = Remains()  # of the one before it
         self.open: deque[PendingCall] = deque()  # calls that are not known to be over
         self.turn = Turn(0, 0)  # of the next call
-        self.known: set[Any] = set()  # requests that its actor has answered before
+        self.known: set[Request] = set()  # requests that its actor has answered before
         self.busy_since = 0.0  # when it was last heard of, or asked after it had nothing to do
         self.keeping = 0.0  # seconds that it took to give its state, the last time
         self._methods: dict[int, Any] = {}
         self._made = 0  # bytes
         self._said = b""
 
-    @property
-    def seen(self) -> PiggybackedTimings | None:
+    def latest_timings(self) -> PiggybackedTimings | None:
         return pickle.loads(self._said) if self._said else None
 
     @property
@@ -71,18 +70,18 @@ class RayProxy:
         self._said, self.keeping = receipt.seen, receipt.keeping
         return more
 
-    def call(self, request: str, *args: Any) -> Any:
+    def send(self, request: Request, *args: Any) -> Any:
         ready = (a if isinstance(a, Promise) else leaving(a) for a in args)
         promises = self.ask(request, *ready)
         return promises[0] if len(promises) == 1 else tuple(promises)
 
-    def ask(self, request: str, *args: Any) -> list[Promise]:
+    def ask(self, request: Request, *args: Any) -> list[Promise]:
         """The same, with arguments that may leave this process as they are."""
-        promises = [Promise() for _ in range(self.results.get(request, 1))]
-        self.send(LoggedRequest(request, args, promises))
+        promises = [Promise() for _ in range(request.results)]
+        self.dispatch(LoggedRequest(request, args, promises))
         return promises
 
-    def send(self, asked: LoggedRequest) -> PendingCall:
+    def dispatch(self, asked: LoggedRequest) -> PendingCall:
         """Ask the actor; what it will answer is what was promised."""
         promises = asked.promises
         if promises is None:  # it was answered before; whoever still needs that gets it from here
@@ -94,7 +93,7 @@ class RayProxy:
             self._methods[n] = self.actor.do.options(num_returns=n + 1)
         sent = (a.ref if isinstance(a, Promise) else a for a in asked.args)
         call = PendingCall(self, asked, self.turn.number, self.backend.next_order())
-        call.done, *refs = self._methods[n].remote(asked.request, n, self.turn, *sent)
+        call.done, *refs = self._methods[n].remote(asked.request.name, self.turn, *sent)
         self.turn = self.turn._replace(number=self.turn.number + 1)
         for promise, ref in zip(promises, refs, strict=True):
             promise.call, promise.ref = call, ref

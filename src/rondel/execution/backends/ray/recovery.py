@@ -31,7 +31,6 @@ from rondel.execution.backends.ray.worker import Turn
 from rondel.execution.backends.recovery.downtime import Downtime
 from rondel.execution.backends.recovery.policy import AGAIN
 from rondel.execution.backends.recovery.request_log import (
-    TAKE_OVER,
     LoggedRequest,
     Redo,
     is_start,
@@ -40,6 +39,7 @@ from rondel.execution.backends.recovery.request_log import (
 )
 from rondel.execution.backends.recovery.snapshots import Snapshots
 from rondel.execution.backends.wire.remote_errors import Elsewhere, unpack
+from rondel.execution.requests import TAKE_OVER
 from rondel.execution.telemetry.timeouts import START, timeouts_for
 from rondel.plan.plan import Plan
 from rondel.plan.topology import failure_units
@@ -307,9 +307,9 @@ class Recovery:
         answered = journal.replay(again, self._redo, copy.place[0], self.is_gone(copy))
         journal.answered, journal.progress = [], False
         if journal.base is not None:
-            copy.send(LoggedRequest(TAKE_OVER, (journal.base, again), None))
+            copy.dispatch(LoggedRequest(TAKE_OVER, (journal.base, again), None))
         for asked in answered:
-            copy.send(asked)
+            copy.dispatch(asked)
 
     def _let_end(self, killed: list[RayProxy]) -> None:
         """Wait until all that these were asked is over, one way or the other."""
@@ -328,7 +328,7 @@ class Recovery:
                 copy.turn = Turn(copy.turn.epoch + 1, call.number)
                 copy.open = deque(c for c in copy.open if c not in lost)
             if not is_start(call.asked):
-                copy.send(call.asked)
+                copy.dispatch(call.asked)
 
     def _behind(self, fault: BaseException) -> BaseException:
         """What to blame: where a copy only missed another one, what became of that."""

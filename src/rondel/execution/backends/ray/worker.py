@@ -7,22 +7,24 @@ import pickle
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rondel.execution.backends.serve_request import separate_results, serve_request
 from rondel.execution.backends.wire.env_client import RemoteEnvClient
 from rondel.execution.backends.wire.remote_errors import Elsewhere, pack
 from rondel.execution.backends.wire.tcp_link import Number, TcpConnection, TcpListener
 from rondel.execution.hostenv import crash_record
 from rondel.execution.hostenv.partition import LaneShare
+from rondel.execution.requests import CONNECT, KEEP, LISTEN, MAKE, Request, request_named
 from rondel.execution.telemetry.timeouts import Timeouts
-from rondel.execution.telemetry.timing import TRANSPORT, TimingSummary, ready, waited
+from rondel.execution.telemetry.timing import TimingSummary
 
 # What a process sets before JAX starts, and what a run's last bits depend on.
 _SETTINGS = re.compile(r"(JAX|XLA)_\w+|(PJRT_|RONDEL_)?NPROC|XDG_CACHE_HOME")
-_OWN = ("make", "listen", "connect")  # requests to the worker itself, not to its fragment
+_OWN = (MAKE, LISTEN, CONNECT)  # requests to the worker itself, not to its fragment
 
 
 class Turn(NamedTuple):
@@ -81,6 +83,7 @@ class Worker:
         self._name, self._where = "", where
         self._fragment: Any = None
         self._jax = False
+        self._transport: tuple[Any, ...] = ()  # what brings arrays in and out, if there are any
         self._failure: Elsewhere | None = None
         self._exchange: TcpListener | None = None
         self._blackbox: crash_record.File | None = None
@@ -99,6 +102,7 @@ class Worker:
     ) -> Arrived:
         """Make the fragment, in surroundings like the driver's, in the place of another actor."""
         self._name, self._jax = name, needs_jax
+        self._transport = (_receive, _reply) if needs_jax else ()
         os.environ.update(surroundings["environ"])
         sys.path += [entry for entry in surroundings["path"] if entry not in sys.path]
         with suppress(OSError):  # another machine may not have it
@@ -125,7 +129,8 @@ class Worker:
 
     def _stepped(self, *asked: Any) -> tuple[Any, TimingSummary | None]:
         """An answer to a policy, and now and then where the time goes."""
-        step, meter = self.ask(*asked), self._fragment.meter
+        name, *args = asked
+        step, meter = self.ask(request_named(name), *args), self._fragment.meter
         return step, meter.glance() if meter.is_due() else None
 
     def connect(self, envs: Mapping[int, tuple[str, Number]], patience: Timeouts) -> None:
@@ -134,48 +139,34 @@ class Worker:
         links = {e: RemoteEnvClient(line, patience, lambda step: step) for e, line in lines.items()}
         self._fragment.connect(links)
 
-    def do(self, request: str, n: int, turn: Turn, *args: Any) -> tuple[Any, ...]:
-        """The `n` results of a request, if it is its turn, behind a receipt."""
+    def do(self, name: str, turn: Turn, *args: Any) -> tuple[Any, ...]:
+        """The results of a request, if it is its turn, behind a receipt."""
+        request = request_named(name)
         epoch, number = turn
         if number != self._number or epoch < self._epoch:
             raise OutOfTurn(self._name, number, self._number)
         self._epoch, self._number = epoch, number + 1
         began = time.monotonic()
-        results = self.ask(request, *args)
-        if request == "keep":
+        result = self.ask(request, *args)
+        if request is KEEP:
             self._keeping = time.monotonic() - began
-        self._bytes += _bytes(results) if self._jax and request != "keep" else 0
+        self._bytes += _bytes(result) if self._jax and request is not KEEP else 0
         if self._fragment is not None and (seen := self._fragment.seen_if_due()):
             self._seen = pickle.dumps(seen)
         receipt = Receipt(self._bytes, self._seen, self._keeping)
-        return (receipt, *results) if n > 1 else (receipt, results)
+        return receipt, *separate_results(request, result)
 
-    def ask(self, request: str, *args: Any) -> Any:
+    def ask(self, request: Request, *args: Any) -> Any:
         """What a request gives. After a failure there is nothing but that failure."""
         if self._failure is not None:
             raise self._failure
         try:
             if request in _OWN:
-                return getattr(self, request)(*args)
-            return self._done(request, args)
+                return getattr(self, request.name)(*args)
+            return serve_request(self._fragment, request, args, *self._transport)
         except Exception as error:
             self._failure = Elsewhere(pack(error, self._name))
         raise self._failure
-
-    def _done(self, request: str, args: tuple[Any, ...]) -> Any:
-        fragment, meter = self._fragment, self._fragment.meter
-        stage, method = waited(fragment, request), getattr(fragment, request)
-        if not self._jax:
-            results = method(*args)
-            meter.ran(stage, request, fragment.kind)
-            return results
-        args = tuple(map(_arriving, args))
-        meter.mark(stage, TRANSPORT)
-        results = ready(method(*args))
-        meter.ran(stage, request, fragment.kind)
-        results = leaving(results)
-        meter.mark(stage, TRANSPORT, _bytes(results))
-        return results
 
     def close(self) -> None:
         """Free what the environments hold."""
@@ -239,6 +230,15 @@ def _arriving(tree: Any) -> Any:
     from rondel.execution.stages.task import to_device
 
     return tree if _is_small(tree) else to_device(tree)
+
+
+def _receive(args: Sequence[Any]) -> tuple[list[Any], int]:
+    return [_arriving(arg) for arg in args], 0
+
+
+def _reply(result: Any) -> tuple[Any, int]:
+    result = leaving(result)
+    return result, _bytes(result)
 
 
 def _is_small(arg: Any) -> bool:

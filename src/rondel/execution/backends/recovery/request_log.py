@@ -13,21 +13,17 @@ from weakref import ref
 
 from rondel.execution.backends.protocol import Lost
 from rondel.execution.backends.recovery.policy import AT_START, Death, Restart, Stop, decide
+from rondel.execution.requests import BEGIN, KEEP, MAKE, PRODUCE, TAKE_OVER, Request
 from rondel.execution.stages.task import keeps_state
 from rondel.plan.plan import Plan
 
-SNAPSHOT = "snapshot"
-_READS = (SNAPSHOT, "acting", "learning", "keep")  # requests that change nothing
-_MADE = ("acting", "learning")  # those of them that others are given
-TAKE_OVER = "take_over"
-_STARTS = ("make", "listen", "connect", TAKE_OVER)  # and a recipe
 _PERHAPS = " If the machine ran out of memory (dmesg tells), fewer cuts or copies need less."
 
 
 class LoggedRequest(NamedTuple):
     """A request; `promises` is None if its answer has been given before."""
 
-    request: Any
+    request: Request
     args: tuple[Any, ...]
     promises: list[Any] | None
     made: tuple[Any, ...] = ()  # weak references to those promises, if they may be lost
@@ -57,11 +53,11 @@ class RequestLog:
 
     def note(self, asked: LoggedRequest) -> None:
         """The same, of a call that is counted elsewhere."""
-        if asked.request == "keep":
+        if asked.request is KEEP:
             self._mark = len(self.answered)
         if asked.promises is not None and not is_start(asked):
             self.began = self.progress = True
-        logged = asked.request not in _READS or (self._reads and asked.request in _MADE)
+        logged = not asked.request.reads or (self._reads and asked.request.shared)
         if self.is_kept and self.protected and logged and not is_start(asked):
             made = asked.made
             if self._reads and asked.promises is not None:
@@ -89,8 +85,8 @@ class RequestLog:
         Episodes that begin anew are others for each number `again`.
         """
         open_ = [*self.sent.values(), *self.unsent]
-        waited = [asked.promises for asked in open_ if asked.request == recipe]
-        first = [LoggedRequest(recipe, (), waited[0] if waited else None)]
+        waited = [asked.promises for asked in open_ if asked.request is MAKE]
+        first = [LoggedRequest(MAKE, (recipe,), waited[0] if waited else None)]
         if self.base is not None:
             first.append(LoggedRequest(TAKE_OVER, (self.base, again), None))
         others = [asked for asked in open_ if not is_start(asked)]
@@ -105,11 +101,11 @@ class RequestLog:
         """
         wanted = []
         for asked in self.answered:
-            if asked.request in _READS and not any(made() for made in asked.made):
+            if asked.request.reads and not any(made() for made in asked.made):
                 continue
-            if asked.request == "produce" and not (gone or redo.all(piece)):
+            if asked.request is PRODUCE and not (gone or redo.all(piece)):
                 continue
-            if asked.request == "begin" and not redo.exact:
+            if asked.request is BEGIN and not redo.exact:
                 asked = asked._replace(args=(again,))
             wanted.append(asked)
         return wanted
@@ -161,7 +157,7 @@ def stop_if_hopeless(
 
 def is_start(asked: LoggedRequest) -> bool:
     """Does it only make the copy what it is to be?"""
-    return isinstance(asked.request, bytes) or asked.request in _STARTS
+    return asked.request.starts
 
 
 class Redo:

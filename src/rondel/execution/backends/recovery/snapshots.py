@@ -62,7 +62,7 @@ class Snapshots:
     def _ask(self, copies: Sequence[Any]) -> None:
         self._cost, self._before, deaths = 0.0, self._bytes, self._deaths
         asking = [
-            (copy.journal, *copy.call("keep", _MOST_STATE))
+            (copy.journal, *copy.keep(_MOST_STATE))
             for copy in copies
             if copy.journal.protected and copy.journal.is_kept
         ]

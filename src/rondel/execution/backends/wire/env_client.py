@@ -9,6 +9,8 @@ from typing import Any, Protocol
 from rondel.execution.backends.protocol import Lost, env_timeout
 from rondel.execution.backends.wire.remote_errors import Elsewhere
 from rondel.execution.backends.wire.socket_channel import Gone
+from rondel.execution.hostenv.host_envs import EnvClient
+from rondel.execution.requests import Request
 from rondel.execution.telemetry.timeouts import Timeouts
 from rondel.execution.telemetry.timing import TimingSummary
 from rondel.types import Step
@@ -26,7 +28,7 @@ class Connection(Protocol):
         """The next message; raises Gone, or TimeoutError if none comes in time."""
 
 
-class RemoteEnvClient:
+class RemoteEnvClient(EnvClient):
     """A `Link` over a line whose other end answers with (first lane, step, failure, glance).
 
     The glance is there only now and then: `heard` is the last. `read` makes a step of what came as
@@ -35,21 +37,15 @@ class RemoteEnvClient:
 
     def __init__(self, line: Connection, patience: Timeouts, read: Callable[[Any], Step]) -> None:
         self._line, self._patience, self._read = line, patience, read
-        self._asked: dict[int, str] = {}  # what, by first lane
-        self._known: set[str] = set()  # what was answered before
+        self._asked: dict[int, Request] = {}  # what, by first lane
+        self._known: set[Request] = set()  # what was answered before
         self._answers: dict[int, tuple[Any, bytes | None]] = {}
         self.heard: TimingSummary | None = None
 
-    def reset(self, first_lane: int, again: int) -> None:
-        self.ask("reset", first_lane, again)
-
-    def step(self, first_lane: int, action: Any) -> None:
-        self.ask("step", first_lane, action)
-
-    def ask(self, request: str, first_lane: int, what: Any) -> None:
-        self._asked[first_lane] = request
+    def send(self, request: Request, *args: Any) -> None:
+        self._asked[args[0]] = request
         try:
-            self._line.send((request, first_lane, what))
+            self._line.send((request.name, *args))
         except Gone:
             raise Lost(f"{self._line.peer} is gone.") from None
 

@@ -33,11 +33,11 @@ class Number(NamedTuple):
 class TcpListener:
     """The env copy's end: it answers every policy copy that calls, one question at a time.
 
-    `answer(request, first_lane, what)` gives the step and, now and then, a glance at where the
+    `answer(request, first_lane, ...)` gives the step and, now and then, a glance at where the
     time goes, or raises `Elsewhere`.
     """
 
-    def __init__(self, host: str, answer: Callable[[str, int, Any], tuple[Any, Any]]) -> None:
+    def __init__(self, host: str, answer: Callable[..., tuple[Any, Any]]) -> None:
         secret = secrets.token_bytes(32)
         self._listener = Listener(("0.0.0.0", 0), authkey=secret)
         self.number = Number(host, self._listener.address[1], secret)
@@ -58,11 +58,11 @@ class TcpListener:
     def _serve(self, line: Connection) -> None:
         with suppress(EOFError, OSError), line:
             while True:
-                request, first_lane, what = line.recv()
+                request, first_lane, *rest = line.recv()
                 step, said, failure = None, None, None
                 try:
                     with self._turn:
-                        step, said = self._answer(request, first_lane, what)
+                        step, said = self._answer(request, first_lane, *rest)
                 except Elsewhere as error:
                     failure = error.packed
                 line.send((first_lane, step, failure, said))

@@ -28,7 +28,9 @@ FLAGS = [
         (["--plan", "actor*3 | learner"], "actor*3 cannot share 16 lanes in blocks of 8 evenly"),
         (["--plan", "actor*2 | lerner"], "Did you mean learner?"),
         (["--plan", "all", "--free"], "--free gains nothing where one piece acts and updates"),
-        (["--resources", "all:cpu=1"], "resources are kept by Ray"),
+        (["--resources", "all:cpu=1"], "--on inline takes no resources."),
+        (["--address", "here:1"], "--on inline joins no cluster, got"),
+        (["--on", "proceses"], "got 'proceses'. Did you mean processes?"),
         (
             ["--plan", "actor | memory | gradient*3 | update"],
             "gradient*3 can't share the 16 rows of a drawn batch evenly; 1, 2, 4 or 8 copies, or "

@@ -7,9 +7,13 @@ from typing import Annotated, Literal, TypeAlias
 
 import tyro
 
+from rondel.execution.backends import registry
 from rondel.run.setup.prepare import Options
 from rondel.run.training import train
 
+On: TypeAlias = Annotated[
+    str | None, tyro.conf.arg(help_behavior_hint=lambda _: f"({' | '.join(registry.names())})")
+]
 # several are several flags, so that nothing that follows is taken for one more
 Log: TypeAlias = Annotated[tuple[Literal["tensorboard", "wandb"], ...], tyro.conf.UseAppendAction]
 
@@ -34,6 +38,7 @@ class Flags(Options):
     """`Options` as flags: to learn freely or not is a pair of them, of which none may be given."""
 
     free: bool = False  # learn from what comes first, the lag a bound; by default the plan's
+    on: On = None  # the backend; by default processes for a cut plan, else inline
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +65,7 @@ class Resume:
     plan: str | None = None  # another plan to go on with; by default that of the run, as below
     lag: int | None = None  # rounds that the acting weights may be behind
     free: bool = False  # learn from what comes first, the lag a bound; by default as before
-    on: str | None = None  # inline, threads, processes, ray
+    on: On = None  # the backend; by default that of the run
     resources: str | None = None  # what pieces ask of Ray
     address: str | None = None  # of a Ray cluster that runs
     deadline: float | None = None  # seconds for an answer: a copy that takes longer starts again

@@ -34,6 +34,7 @@ from rondel.cli.command_options import (
 )
 from rondel.envs.registry import known_ids
 from rondel.errors import OwnCodeError, RondelError
+from rondel.execution.backends import registry
 from rondel.run.display import display
 from rondel.run.profiling import diagnosis
 from rondel.run.setup.config_overrides import override_fields
@@ -56,6 +57,7 @@ rondel: distributed reinforcement learning on JAX
   rondel compare PATH...               which of them is ahead, as a table in Markdown
   rondel record PATH FILE              episodes of it as demonstrations for others
   rondel list algorithms               what there is to train
+  rondel list backends                 where copies can run, for --on
   rondel list envs [PATTERN]           what to train on; with a pattern the ids that fit, as `pole`
 
 `rondel train ALGORITHM ENV --help` lists the flags with their values for that environment.
@@ -293,9 +295,11 @@ def _list(argv: list[str]) -> None:
             _print(map(_algorithm, catalogue.TABLE))
         case ["envs", *pattern] if len(pattern) <= 1:
             _print(_ids(*pattern))
+        case ["backends"]:
+            _print(registry.listing())
         case _:
             raise RondelError(
-                "rondel list takes `algorithms`, or `envs`, or `envs` and a part of their ids."
+                "rondel list takes `algorithms`, `backends`, or `envs` and perhaps a part of an id."
             )
 
 

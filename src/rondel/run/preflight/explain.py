@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rondel.execution.backends import registry
 from rondel.execution.hostenv.partition import groups, phases
 from rondel.execution.hostenv.seeds import Purpose
 from rondel.execution.stages import acting, learning
@@ -107,8 +108,9 @@ def explain_setup(setup: Setup) -> Explanation:
     memory = task.algorithm.memory
     shard = shard_like(task, plan.copies("memory"), options.on)
     rows = shard.rows * (1 if own_rounds(plan) else plan.copies("memory"))
-    meshed = options.on == "inline" and data_parallel.fits(task, plan)
-    spreads = options.on == "inline" and gradient_parallel.fits(plan)
+    backend = registry.find(options.on)
+    meshed = backend.fuses_copies and data_parallel.fits(task, plan)
+    spreads = backend.fuses_copies and gradient_parallel.fits(plan)
     devices = plan.copies("gradient") if meshed or spreads else 1
     copies = sum(piece.copies for piece in plan.pieces)
     asks = resources_for(plan, options.resources or "")
@@ -125,7 +127,7 @@ def explain_setup(setup: Setup) -> Explanation:
         on=str(options.on),
         address=options.address,
         copies=copies,
-        processes=copies + 1 if options.on in ("processes", "ray") else 1,
+        processes=copies + 1 if backend.own_process else 1,
         devices=devices,
         lag=plan.lag,
         free=plan.free,
@@ -141,17 +143,14 @@ def explain_setup(setup: Setup) -> Explanation:
                 piece.least or piece.copies,
                 tuple(_runs(task, plan, piece, meshed, spreads)),
                 _holds(task, piece, shard),
-                asks[i] if options.on == "ray" else _ASKS[str(options.on)],
+                asks[i] if backend.takes_resources else {backend.unit: 1.0} if backend.unit else {},
                 tuple(_share(task, plan, i, copy, rows) for copy in range(piece.copies)),
             )
             for i, piece in enumerate(plan.pieces)
         ),
-        handovers=tuple(messages_of(task, plan, shard, options.on != "inline", meshed, spreads)),
+        handovers=tuple(messages_of(task, plan, shard, bool(backend.place), meshed, spreads)),
         tuned=setup.tuned,
     )
-
-
-_ASKS = {"inline": {}, "threads": {"thread": 1.0}, "processes": {"process": 1.0}}
 
 
 def _lag_rule(plan: Plan) -> str:

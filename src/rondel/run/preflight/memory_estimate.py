@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rondel.execution.backends import registry
 from rondel.execution.hostenv.seeds import Purpose
 from rondel.execution.stages import acting, learning
 from rondel.execution.stages.rng import per_lane, purpose_key
@@ -105,17 +106,17 @@ class MemoryEstimate(NamedTuple):
 
 def estimate(setup: Setup) -> MemoryEstimate:
     """The cost of a run that is ready to be made."""
-    task, plan, on = setup.task, setup.plan, setup.options.on
-    shard = shard_like(task, plan.copies("memory"), on)
+    task, plan, backend = setup.task, setup.plan, registry.find(setup.options.on)
+    shard = shard_like(task, plan.copies("memory"), backend.name)
     pieces = tuple(
         PieceMemory(piece.name, piece.copies, _holds(task, plan, piece, shard))
         for piece in plan.pieces
     )
-    if on in ("processes", "ray"):
+    if backend.own_process:
         pieces = tuple(map(partial(_handing, task, plan, shard), plan.pieces, pieces))
-    if on == "inline" and gradient_parallel.fits(plan):
+    if backend.fuses_copies and gradient_parallel.fits(plan):
         pieces = tuple(map(partial(_on_devices, plan.copies("gradient")), plan.pieces, pieces))
-    apart = plan.pieces if on in ("processes", "ray") else ()
+    apart = plan.pieces if backend.own_process else ()
     hosted = not isinstance(task.env, Env)
     each = [
         piece.copies * (_SMALL_PIECE if hosted and piece.stages == ("env",) else _PIECE)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rondel.execution.backends import registry
 from rondel.formatting import size
 from rondel.plan.diagnostics import plural
 from rondel.plan.plan import Plan
@@ -73,17 +74,14 @@ def _beyond(run: Run) -> list[str]:
     ]
 
 
-_PLACES = {"threads": "a thread", "processes": "a process", "ray": "an actor"}
-
-
 def _placed(run: Run, cost: MemoryEstimate) -> list[tuple[str, str]]:
     """What runs where, and what each copy holds, a row for each piece."""
-    on, lines = str(run.setup.options.on), list[tuple[str, str]]()
+    backend, lines = registry.find(run.setup.options.on), list[tuple[str, str]]()
     asks = resources_for(run.ring.plan, run.setup.options.resources or "")
     for held, copies, asked in zip(cost.pieces, run.ring.copies, asks, strict=True):
         each = "each " if held.copies > 1 else ""
-        where = f"{each}in {_PLACES[on]} of its own" if on in _PLACES else _here(run)
-        if on == "ray":
+        where = f"{each}in {backend.place} of its own" if backend.place else _here(run)
+        if backend.takes_resources:
             nodes = Counter(at for copy in copies if (at := getattr(copy, "address", "")))
             where += f" with {_asked(asked)}"
             where += "".join(f", {n} on {node}" for node, n in sorted(nodes.items()))
@@ -171,24 +169,25 @@ def explained(facts: Explanation) -> str:
 
 
 def _place(facts: Explanation) -> str:
+    backend = registry.find(facts.on)
     many = f"each of {facts.copies} copies" if facts.copies > 1 else "its one copy"
     if any(fragment.least < fragment.copies for fragment in facts.fragments):
         many = f"each of up to {facts.copies} copies"
     if facts.devices > 1:
-        return f"inline: in this process, on {facts.devices} devices"
-    if facts.on == "inline":
-        return "inline: all in this thread"
-    if facts.on == "threads":
-        return f"threads: one for {many}, in this process"
-    if facts.on == "processes":
-        return f"processes: {facts.processes}, the driver and one for {many}"
+        return f"{facts.on}: in this process, on {facts.devices} devices"
+    if not backend.place:
+        return f"{facts.on}: all in this thread"
+    if not backend.own_process:
+        return f"{facts.on}: {backend.place} for {many}, in this process"
+    if not backend.takes_resources:
+        return f"{facts.on}: {facts.processes}, the driver and one for {many}"
     where = f"the cluster at {facts.address}" if facts.address else "a cluster that is started here"
     most = _in_all(facts, [fragment.copies for fragment in facts.fragments])
     least = _in_all(facts, [fragment.least for fragment in facts.fragments])
     asks = f"in all {most}"
     if least != most:
         asks = f"{least} at the least, {most} at the most, as nodes come and go"
-    return f"ray: an actor for {many}, on {where}; {asks}"
+    return f"{facts.on}: {backend.place} for {many}, on {where}; {asks}"
 
 
 def _in_all(facts: Explanation, copies: list[int]) -> str:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from rondel.envs.equivalents import faster_equivalent
 from rondel.envs.registry import is_installed
+from rondel.execution.backends import registry
 from rondel.execution.telemetry.timing import (
     CALLBACK,
     OUTPUT,
@@ -211,7 +212,7 @@ def _is_pool(about: RunFacts) -> bool:
 
 def _threads(about: RunFacts) -> Iterator[str]:
     """EnvPool has a thread for each lane, and for no more than there are cores."""
-    there = about.remedies.get("actors") if about.on == "ray" else None
+    there = about.remedies.get("actors") if registry.find(about.on).remote else None
     if about.lanes < about.cores:
         yield (
             f"EnvPool steps {about.lanes} of them at the same time, a thread for each lane, and "
@@ -247,7 +248,7 @@ def _transport(profile: Profile, bound: Bound) -> Iterator[str]:
     cuts = [f"{devices} (one program of all copies, on as many cores)"] if devices else []
     cuts += [f"fewer cuts ({fewer or whole})"] if fewer or whole else []
     if not devices:  # else most of it is weights and gradients, however large a round is
-        cuts += ["--on threads"] if about.on in ("processes", "ray") else []
+        cuts += ["--on threads"] if registry.find(about.on).own_process else []
         is_much = _moved(profile) / _COPIED > bound.part * profile.seconds / 10
         smaller = "smaller observations (bytes in place of floats)"
         # where it is not how much it is, what takes time is that it is handed over

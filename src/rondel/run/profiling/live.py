@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 from itertools import chain
 
+from rondel.execution.backends import registry
 from rondel.execution.telemetry.timing import TimingSummary, resident, since
 from rondel.run.display.utilisation import PieceUtilisation, Utilisation
 from rondel.run.profiling import user_code
@@ -55,7 +56,7 @@ class LiveUtilisation:
         if first:  # what was done until all had started is like nothing that follows
             return None
         verdict, here = diagnose(seen, self._run.path, user_code.measuring(self._run)), resident()
-        apart = setup.options.on in ("processes", "ray")
+        apart = registry.find(setup.options.on).own_process
         memory = [sum(said.resident for said in piece) if apart else 0 for piece in glances]
         held = dict(zip((piece.name for piece in ring.plan.pieces), memory, strict=True))
         pieces = tuple(_load(piece, held.get(piece.name, 0)) for piece in seen.pieces)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from math import gcd
 
 from rondel.errors import RondelError
+from rondel.execution.backends import registry
 from rondel.execution.stages.task import keeps_state
 from rondel.execution.workers import data_parallel, gradient_parallel
 from rondel.plan.parser import parse
@@ -44,7 +45,8 @@ def _found(setup: Setup, cores: int) -> Iterator[tuple[str, str]]:
     if plan.ranged:  # who asks for a range has left it to us
         return
     acting = plan.copies("env")
-    elsewhere = setup.options.on == "ray" and setup.options.address is not None
+    backend = registry.find(setup.options.on)
+    elsewhere = backend.remote and setup.options.address is not None
     apart = plan.piece_of("env").stages == ("env",)  # then one policy acts for many of them
     wanted = {"actors": 2 * acting if elsewhere else cores, "sleepers": 2 * max(cores, acting)}
     for name, most in wanted.items():
@@ -55,16 +57,16 @@ def _found(setup: Setup, cores: int) -> Iterator[tuple[str, str]]:
     if plan.cut and (flags := _placed(setup, parse("all"), whole=True)):
         gone = [f"--{name}" for name in ("free", "lag") if getattr(plan, name)]
         yield "whole", flags + (f" without {' and '.join(gone)}" if gone else "")
-    alone = str(plan) == "all" and not plan.lag and setup.options.on == "inline"
+    alone = str(plan) == "all" and not plan.lag and backend.fuses_copies
     if alone and jax_process.configured_threads() == 1:  # else XLA shares products among the cores
         pure, stages = keeps_state(setup.task.env), ("gradient",)
         for n in range(cores, 1, -1):
             shared = replace(plan, pieces=(plan.pieces[0]._replace(copies=n),))
             if flags := _placed(setup, shared if pure else _cut(plan, stages, n), whole=True):
-                yield "cores", f"{flags} --on inline"
+                yield "cores", f"{flags} --on {registry.IN_DRIVER}"
                 break
     if _can_be_one_program(setup, cores):
-        yield "devices", "--on inline"
+        yield "devices", f"--on {registry.IN_DRIVER}"
     if len(plan.pieces) > 2 and acting > 1 and not plan.free:
         fewer = Plan((Piece(ACTING, acting), Piece(("memory", "gradient", "update"))), plan.lag)
         if flags := _placed(setup, fewer):
@@ -89,8 +91,8 @@ def _can_be_one_program(setup: Setup, cores: int) -> bool:
     task, plan, on = setup.task, setup.plan, setup.options.on
     whole = data_parallel.copies_in(plan) if keeps_state(task.env) else 1
     copies = max(whole, gradient_parallel.parts_in(plan))
-    elsewhere = on in ("threads", "processes")
-    return elsewhere and 1 < copies <= cores and _fits(setup, plan, task.block, "inline")
+    fits = registry.find(on).beside and 1 < copies <= cores
+    return fits and _fits(setup, plan, task.block, registry.IN_DRIVER)
 
 
 def _cut(plan: Plan, stages: tuple[str, ...], copies: int) -> Plan | None:
@@ -126,11 +128,11 @@ def _placed(setup: Setup, plan: Plan | None, whole: bool = False) -> str:
     acting = max(map(plan.copies, ACTING))
     smaller = gcd(task.block, task.lanes // acting) if task.lanes % acting == 0 else 0
     for block in dict.fromkeys((task.block, smaller)):
-        elsewhere = not whole and on in ("inline", "threads")
-        if block and _fits(setup, plan, block, "processes" if elsewhere else on):
+        elsewhere = not whole and not registry.find(on).own_process
+        if block and _fits(setup, plan, block, registry.FOR_CUTS if elsewhere else on):
             flags = f'--plan "{plan}"' if plan.cut else f"--plan {plan}"
             flags += f" --block {block}" if block != task.block else ""
-            return flags + (" --on processes" if elsewhere else "")
+            return flags + (f" --on {registry.FOR_CUTS}" if elsewhere else "")
     return ""
 
 

@@ -23,6 +23,7 @@ from jax import lax
 
 from rondel.envs.guard.crash_report import EXITED_EARLY, forbid_exit_zero
 from rondel.errors import RondelError
+from rondel.execution.backends import registry
 from rondel.execution.backends.inline import Inline
 from rondel.execution.loop.ring import Ring
 from rondel.execution.loop.sync_loop import run_round
@@ -132,7 +133,7 @@ def _measured(
     """The same with the stages of its programs measured apart."""
     jax_process.configure_jax()
     saved = read_checkpoint(locate.find_checkpoint(folder))
-    placing = {"on": "inline", "plan": "all", "free": False, "lag": 0}
+    placing = {"on": registry.IN_DRIVER, "plan": "all", "free": False, "lag": 0}
     setup = setup_from(saved, algorithm, env, config, network, placing)
     spent = stages_apart(setup.task)
     total = sum(spent.values())
@@ -185,7 +186,7 @@ def wider(
     known = fields | (vars(config) if is_dataclass(config) else {})
     grown = {name: WIDER * known[name] for name in ("lanes", "batch") if name in known}
     fewer = {name: known[name] / WIDER for name in ("updates_per_step",) if name in known}
-    fields |= grown | fewer | {"plan": "all", "on": "inline"}
+    fields |= grown | fewer | {"plan": "all", "on": registry.IN_DRIVER}
     fields |= {} if network is None else {"network": network}
     name = saved.algorithm if algorithm is None else algorithm
     where = saved.env if env is None else env

@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from rondel.errors import RondelError
+from rondel.execution.backends import registry
 from rondel.execution.backends.protocol import Restarts
 from rondel.execution.loop.ring import Ring
 from rondel.execution.telemetry.timing import (
@@ -298,8 +299,8 @@ def _piece(name: str, told: Sequence[TimingReport | TimingSummary], on: str | No
 
 
 def _computed(one: TimingReport | TimingSummary, on: str | None) -> float | None:
-    """The part of it in which it did not sleep. On Ray environments step in other threads."""
-    if isinstance(one, TimingSummary) or on == "ray" or not one.seconds:
+    """The part of it in which it did not sleep, where the backend can measure that."""
+    if isinstance(one, TimingSummary) or not registry.find(on).measures_cpu or not one.seconds:
         return None
     return min(1.0, one.computed / one.seconds)
 

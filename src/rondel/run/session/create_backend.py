@@ -1,27 +1,16 @@
-"""Where the copies of a run's plan are to run; what a backend needs is imported with it."""
+"""The backend that a run asks for."""
 
 from __future__ import annotations
 
-from rondel.execution.backends.inline import Inline
 from rondel.execution.backends.protocol import Backend
+from rondel.execution.backends.registry import BackendOptions, find
 from rondel.plan.resources import resources_for
 from rondel.run.setup.prepare import Setup
 
 
 def create_backend(setup: Setup) -> Backend:
-    """Where the copies of a run's plan are to run."""
-    options, asked = setup.options, resources_for(setup.plan, setup.options.resources or "")
-    if options.on == "inline":
-        return Inline(deadline=options.deadline)
-    if options.on == "threads":
-        from rondel.execution.backends.threads import Threads
-
-        return Threads(options.deadline)
-    if options.on == "processes":
-        from rondel.execution.backends.processes.backend import Processes
-
-        return Processes(options.deadline, options.restarts)
-    from rondel.execution.backends.ray.backend import Ray
-
-    asked_for = asked if options.resources else None
-    return Ray(options.address, asked_for, options.deadline, options.restarts)
+    """Where the copies of a run's plan will run; what the backend needs is imported with it."""
+    options = setup.options
+    asked = resources_for(setup.plan, options.resources) if options.resources else None
+    given = BackendOptions(options.deadline, options.restarts, asked, options.address)
+    return find(options.on).create(given)

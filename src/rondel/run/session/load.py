@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from rondel.execution.backends import registry
 from rondel.run.session.run import Run
 from rondel.run.session.stop_conditions import resumed_limits
 from rondel.run.setup import jax_process
@@ -29,7 +30,7 @@ def load(
     All of it is in this process, unless `placing` says otherwise: plan, lag, free, on, resources,
     address, deadline, restarts. Without `memory` the replay memory is not read.
     """
-    placing = {"on": "inline", "resources": None, "address": None} | placing
+    placing = {"on": registry.IN_DRIVER, "resources": None, "address": None} | placing
     found = locate.find_checkpoint(Path(path))
     before = metadata.read(found)
     jax_process.configure_jax()

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from rondel.execution.backends import registry
 from rondel.execution.stages import acting, learning
 from rondel.execution.stages.memory_limit import check_fits_in_memory
 from rondel.execution.stages.task import Task, without_keys
@@ -30,7 +31,7 @@ def shard_like(task: Task, copies: int, on: str | None) -> Shard:
     lanes, recipe, zero = task.lanes // copies, task.algorithm.memory, np.int32(0)
     items, _ = acting.produced_like(task._replace(block=lanes), lanes)
     memory = jax.eval_shape(lambda: recipe.init(items, copies))
-    if on != "ray":  # whose copies may be on several machines
+    if not registry.find(on).remote:
         check_fits_in_memory(copies * bytes_of(memory))
     draw = partial(learning.compute_draw, task, part=(0, copies))
     batch, _ = jax.eval_shape(draw, np.uint32(0), memory, zero, zero)

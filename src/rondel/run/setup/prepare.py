@@ -20,6 +20,7 @@ from rondel.envs.guard.check import check
 from rondel.envs.guard.crash_report import report_if_process_dies
 from rondel.envs.registry import id_without_world, is_builtin, make
 from rondel.errors import RondelError, at_least
+from rondel.execution.backends import registry
 from rondel.execution.stages import learning
 from rondel.execution.stages.memory_limit import check_fits_in_memory
 from rondel.execution.stages.task import Task
@@ -39,7 +40,6 @@ from rondel.run.setup.memory_shapes import bytes_of, shard_like
 from rondel.spaces import zeros
 from rondel.types import Algorithm, Env, EnvSpec, HostWorld
 
-BACKENDS = ("inline", "threads", "processes", "ray")
 _PATIENCE = 1e8  # seconds: clocks of the system don't count much further
 
 
@@ -52,7 +52,7 @@ class Options:
     plan: str = "all"  # where the ring is cut, such as "actor*4 | learner", or a preset
     lag: int | None = None  # rounds that the acting weights may be behind; by default the plan's
     free: bool | None = None  # learn from what comes first, the lag a bound; by default the plan's
-    on: str | None = None  # inline, threads, processes, ray; by default processes for a cut plan
+    on: str | None = None  # the backend; by default processes for a cut plan, else inline
     resources: str | None = None  # what pieces ask for, such as "actor:cpu=1 learner:cpu=1,gpu=1"
     address: str | None = None  # of a Ray cluster that runs; by default one is started here
     deadline: float = 600.0  # seconds for an answer: a copy that takes longer is started again
@@ -135,10 +135,10 @@ def prepare(
     if "on" not in fields and data_parallel.fits(
         task, plan
     ):  # then it is one program over the devices
-        options = dataclasses.replace(options, on="inline")
+        options = dataclasses.replace(options, on=registry.IN_DRIVER)
     learner = bytes_of(jax.eval_shape(partial(learning.init_learner, task), np.uint32(0)))
     jax_process.configure_jax(_rows(task, config) * learner / 4)  # before anything starts JAX
-    if options.on != "ray":  # whose copies may be on several machines
+    if not registry.find(options.on).remote:
         _check_size(task, learner)
     check_plan(task, plan, options, name)
     told = {k: v for k, v in chosen.items() if k not in fields}
@@ -314,9 +314,8 @@ def _spelled(own: dict[str, Any]) -> dict[str, Any]:
 def _planned(options: Options) -> tuple[Options, Plan]:
     """The plan as a value, and the options with plain words for it."""
     plan = parse(options.plan, options.lag, options.free)
-    on = options.on or ("processes" if plan.cut else "inline")
-    if on not in BACKENDS:
-        raise RondelError(f"on={on!r} is no place to run: {', '.join(BACKENDS)} would work.")
+    on = options.on or (registry.FOR_CUTS if plan.cut else registry.IN_DRIVER)
+    backend = registry.find(on)
     resources_for(plan, options.resources or "")  # refuse nonsense before anything starts
     if not 0 < options.deadline <= _PATIENCE:
         raise RondelError(
@@ -324,13 +323,14 @@ def _planned(options: Options) -> tuple[Options, Plan]:
             f"{_PATIENCE:g}, would."
         )
     at_least(0, restarts=options.restarts)
-    if options.resources and on != "ray":
+    if options.resources and not backend.takes_resources:
+        able = registry.names_with("takes_resources")
+        raise RondelError(f"--on {on} takes no resources. Leave them out, or use --on {able}.")
+    if options.address and not backend.takes_address:
+        able = registry.names_with("takes_address")
         raise RondelError(
-            f"resources are kept by Ray, and this run is on {on}: leave them out, or use on='ray' "
-            "(--on ray)."
+            f"--on {on} joins no cluster, got address={options.address!r}. Use --on {able}."
         )
-    if options.address and on != "ray":
-        raise RondelError(f"address={options.address!r} is of a Ray cluster: it needs on='ray'.")
     options = dataclasses.replace(options, plan=str(plan), lag=plan.lag, free=plan.free, on=on)
     return options, _settled(plan, options)
 
@@ -338,7 +338,7 @@ def _planned(options: Options) -> tuple[Options, Plan]:
 def _offer_devices(fields: dict[str, Any]) -> None:
     """Before anything starts JAX: a device for each copy that could be a part of one program."""
     own = _spelled(split(fields)[0])
-    if own.get("on") == "inline" and isinstance(text := own.get("plan"), str):
+    if own.get("on") == registry.IN_DRIVER and isinstance(text := own.get("plan"), str):
         plan = parse(text, own.get("lag"), own.get("free"))
         jax_process.request_devices(
             max(data_parallel.copies_in(plan), gradient_parallel.parts_in(plan))
@@ -347,14 +347,13 @@ def _offer_devices(fields: dict[str, Any]) -> None:
 
 def _settled(plan: Plan, options: Options) -> Plan:
     """How many copies a range means: as many as this machine has cores, or as Ray's nodes hold."""
-    follows = options.on == "ray" and plan.ranged
+    follows = registry.find(options.on).elastic and plan.ranged
     acting = plan.piece_of("policy")
     whole = acting.least is not None and "env" in acting.stages
     if follows and not (plan.free and whole):
         raise RondelError(
-            f"`{plan}` on Ray would follow the nodes that come and go, which only the copies that "
-            "act can do, and only as they please: `actor*4..16 | learner` with --free would work, "
-            "or a number."
+            f"A range of copies on {options.on} must be one of actor in a free plan, got `{plan}`. "
+            "Use `actor*4..16 | learner` with --free, or a number of copies."
         )
     room = None if follows else jax_process.cores()
     return resolve_ranges(plan, lanes=options.lanes, block=options.block or 1, cores=room)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, overload
 
 from rondel.envs.guard.crash_report import forbid_exit_zero
+from rondel.execution.backends import registry
 from rondel.execution.loop import seed_parallel
 from rondel.execution.loop.rounds import Report
 from rondel.execution.loop.sync_loop import (
@@ -99,7 +100,8 @@ def run_seeds(
 ) -> Runs:
     """Run all of them to their limits. `path` is the folder that holds theirs."""
     first = jobs[0].setup
-    whole = first.options.on == "inline" and seed_parallel.fits(first.task, first.plan)
+    fuses = registry.find(first.options.on).fuses_copies
+    whole = fuses and seed_parallel.fits(first.task, first.plan)
     last = f"The runs failed; their folders are in {path}."
     again = resume_command(path, log)
     shown = SeedDisplay(display, path, first, [job.seed for job in jobs])
@@ -305,9 +307,9 @@ def _in_threads(width: int, asked: list[Callable[[], Any]]) -> list[Any]:
 def parallel_seeds(setup: Setup, seeds: int) -> int:
     """How many seeds have a ring at the same time: as many as there are cores for.
 
-    A cluster that a run has started for itself ends with it, so on Ray it is one.
+    A cluster that a run has started for itself ends with it, so of a remote backend it is one.
     """
-    if setup.options.on not in ("threads", "processes"):
+    if not registry.find(setup.options.on).beside:
         return 1
     copies = sum(piece.copies for piece in setup.plan.pieces)
     return max(1, min(seeds, jax_process.cores() // copies))

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from rondel.execution.backends import registry
+
 
 class Terminated(KeyboardInterrupt, SystemExit):
     """SIGTERM ended it, as `kill`, Slurm and Kubernetes send it: a Ctrl-C with a status of its own.
@@ -94,4 +96,4 @@ def _is_ours(signum: int) -> bool:
         return handler not in (signal.SIG_IGN, None)
     whose = (getattr(handler, "__module__", None) or "").partition(".")[0]
     # Ray sets one whenever it starts, which ends the process; a run within a run has its own
-    return handler == signal.SIG_DFL or whose in ("ray", "rondel")
+    return handler == signal.SIG_DFL or whose in {"rondel", *registry.libraries()}

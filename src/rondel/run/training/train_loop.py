@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rondel.envs.guard.crash_report import forbid_exit_zero
+from rondel.execution.backends import registry
 from rondel.execution.loop.rounds import Report
 from rondel.execution.loop.sync_loop import is_finished
 from rondel.execution.telemetry.timing import CALLBACK, OUTPUT
@@ -55,7 +56,7 @@ def estimate_memory(
     It traces what will be compiled, which takes a moment: only where someone is shown it.
     """
     cost, room = estimate(setup).times(rings), jax_process.free_memory() if room is None else room
-    here = setup.options.on != "ray" or not setup.options.address
+    here = not (registry.find(setup.options.on).remote and setup.options.address)
     if here and (warning := cost.warning(room)):
         _log.warning("%s", warning)
     return cost, room

@@ -15,9 +15,23 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import ray
+from ray import cloudpickle
+from ray.exceptions import GetTimeoutError, RayError
+from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
 from rondel.errors import RondelError
 from rondel.execution.backends.protocol import Copy, Unresponsive, worker_factory
+from rondel.execution.backends.ray.connect import is_client, join, start_here
+from rondel.execution.backends.ray.elastic import Ranges
+from rondel.execution.backends.ray.errors import fault_in, fault_of, outcome_of
+from rondel.execution.backends.ray.head_liveness import HeadLiveness
+from rondel.execution.backends.ray.lost_objects import bring_here
+from rondel.execution.backends.ray.node_liveness import NodeLiveness, by_the_raylet
 from rondel.execution.backends.ray.pending_calls import PendingCall, Promise
+from rondel.execution.backends.ray.placement_groups import PlacementGroups
+from rondel.execution.backends.ray.proxy import RayProxy
 from rondel.execution.backends.ray.resources import Bundle, bundles_of, missing, said, total
 from rondel.execution.backends.recovery.request_log import Redo, RequestLog
 from rondel.execution.backends.wire.remote_errors import Elsewhere, unpack
@@ -26,26 +40,6 @@ from rondel.execution.requests import CONNECT, LISTEN
 from rondel.execution.telemetry.timeouts import timeouts_for
 from rondel.plan.plan import Plan
 from rondel.plan.topology import copy_name, env_copies_of, has_separate_envs
-
-try:
-    import ray
-    from ray import cloudpickle
-    from ray.exceptions import GetTimeoutError, RayError
-    from ray.util.placement_group import placement_group, remove_placement_group
-    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-except ImportError as absent:
-    raise RondelError(
-        f'To run on Ray, install it ({absent}): pip install "rondel[ray]"'
-    ) from absent
-
-from rondel.execution.backends.ray.connect import is_client, join, start_here
-from rondel.execution.backends.ray.elastic import Ranges
-from rondel.execution.backends.ray.errors import fault_in, fault_of, outcome_of
-from rondel.execution.backends.ray.head_liveness import HeadLiveness
-from rondel.execution.backends.ray.lost_objects import bring_here
-from rondel.execution.backends.ray.node_liveness import NodeLiveness, by_the_raylet
-from rondel.execution.backends.ray.placement_groups import PlacementGroups
-from rondel.execution.backends.ray.proxy import RayProxy
 
 _GRACE = 5.0  # seconds for copies to free what they hold, before they are killed
 

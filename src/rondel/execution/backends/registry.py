@@ -1,0 +1,196 @@
+"""Backends by name, and what each can do: the built-in ones, and those of other packages.
+
+A package brings a backend by an entry point in the group `rondel.backends` that names its
+`BackendInfo`. It is loaded only when a run asks for it, or to be listed. Imports no jax.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, NamedTuple
+
+from rondel.errors import RondelError
+from rondel.plan.diagnostics import closest_words, join_words
+
+if TYPE_CHECKING:
+    from rondel.execution.backends.protocol import Backend
+
+GROUP = "rondel.backends"
+IN_DRIVER = "inline"  # the default, where nothing is cut
+FOR_CUTS = "processes"  # the default, where the plan is cut
+
+
+class BackendOptions(NamedTuple):
+    """What a run asks of its backend."""
+
+    deadline: float = 600.0  # seconds for an answer
+    restarts: int = 0  # of a copy, one after the other, without progress
+    resources: Sequence[Mapping[str, float]] | None = None  # of a copy of each piece
+    address: str | None = None  # of what runs already
+
+
+@dataclass(frozen=True)
+class BackendInfo:
+    """What a backend can do. Everybody asks this record, nobody compares names."""
+
+    name: str
+    summary: str  # one line, for lists
+    make: Callable[[BackendOptions], Backend]  # imports what it needs when it is called
+    place: str = ""  # what holds one copy: "a thread"; nothing if they take turns in the driver's
+    own_process: bool = False  # a copy is in another process than the driver
+    remote: bool = False  # a copy may be on another machine
+    restarts: bool = False  # a copy that dies or hangs is started again
+    elastic: bool = False  # the copies of a range, `actor*4..16`, may come and go
+    takes_resources: bool = False  # pieces may ask for CPUs, GPUs and memory
+    takes_address: bool = False  # it can join a cluster that runs already
+    fuses_copies: bool = False  # copies may become one program over several devices
+    measures_cpu: bool = True  # a copy's work is in its own thread, so its CPU time says something
+    library: str = ""  # the package that it needs beside Rondel's own
+    install: str = ""  # the command that installs it
+
+    @property
+    def unit(self) -> str:
+        """What holds one copy, without its article; nothing if copies take turns."""
+        return self.place.partition(" ")[2]
+
+    @property
+    def beside(self) -> bool:
+        """Copies run at the same time, all on this machine."""
+        return bool(self.place) and not self.remote
+
+    def create(self, options: BackendOptions) -> Backend:
+        """Make the backend of a run."""
+        try:
+            return self.make(options)
+        except ImportError as error:
+            how = f": {self.install}" if self.install else ""
+            raise RondelError(
+                f"--on {self.name} needs a package that can't be imported here ({error}). "
+                f"Install it{how}."
+            ) from error
+
+
+def find(name: str | None) -> BackendInfo:
+    """The backend of that name, or the default one."""
+    found = _BUILT_IN.get(name or IN_DRIVER)
+    return found or _load(str(name))
+
+
+def names() -> list[str]:
+    """All that are installed, the built-in ones first; none is loaded."""
+    return list(dict.fromkeys([*_BUILT_IN, *(point.name for point in _entry_points())]))
+
+
+def listing() -> list[str]:
+    """A line for each backend; a broken one says why."""
+    lines = []
+    for name in names():
+        try:
+            lines.append(f"{name:12} {find(name).summary}")
+        except RondelError as error:
+            lines.append(f"{name:12} {error}")
+    return lines
+
+
+def names_with(ability: str) -> str:
+    """The built-in backends that can do something, as words: "ray"."""
+    return join_words([n for n, info in _BUILT_IN.items() if getattr(info, ability)], "or")
+
+
+def libraries() -> set[str]:
+    """Packages that the built-in backends run on."""
+    return {info.library for info in _BUILT_IN.values()} - {""}
+
+
+def _entry_points() -> list[EntryPoint]:
+    return list(entry_points(group=GROUP))
+
+
+@cache
+def _load(name: str) -> BackendInfo:
+    """A backend of another package, or the sentence that says what is wrong with it."""
+    point = next((point for point in _entry_points() if point.name == name), None)
+    if point is None:
+        near = closest_words(name, names())
+        meant = f" Did you mean {near}?" if near else ""
+        raise RondelError(f"on must be {join_words(names(), 'or')}, got {name!r}.{meant}")
+    package = point.dist.name if point.dist else point.module
+    try:
+        info = point.load()
+    except Exception as error:
+        raise RondelError(
+            f"Backend {name!r} of the package {package} can't be loaded: "
+            f"{type(error).__name__}: {error}. Repair or uninstall that package."
+        ) from error
+    if not isinstance(info, BackendInfo) or info.name != name:
+        raise RondelError(
+            f"Backend {name!r} of the package {package} is unusable: {point.value} must be a "
+            f"BackendInfo of that name, got {info!r:.80}."
+        )
+    return info
+
+
+def _inline(options: BackendOptions) -> Backend:
+    from rondel.execution.backends.inline import Inline
+
+    return Inline(deadline=options.deadline)
+
+
+def _threads(options: BackendOptions) -> Backend:
+    from rondel.execution.backends.threads import Threads
+
+    return Threads(options.deadline)
+
+
+def _processes(options: BackendOptions) -> Backend:
+    from rondel.execution.backends.processes.backend import Processes
+
+    return Processes(options.deadline, options.restarts)
+
+
+def _ray(options: BackendOptions) -> Backend:
+    from rondel.execution.backends.ray.backend import Ray
+
+    return Ray(options.address, options.resources, options.deadline, options.restarts)
+
+
+_BUILT_IN = {
+    info.name: info
+    for info in (
+        BackendInfo(
+            IN_DRIVER,
+            "all copies take turns in the driver's thread; the default for a plan without cuts",
+            _inline,
+            fuses_copies=True,
+        ),
+        BackendInfo(
+            "threads", "a thread for each copy, in the driver's process", _threads, "a thread"
+        ),
+        BackendInfo(
+            FOR_CUTS,
+            "a process for each copy, on this machine; the default for a plan with cuts",
+            _processes,
+            "a process",
+            own_process=True,
+            restarts=True,
+        ),
+        BackendInfo(
+            "ray",
+            "a Ray actor for each copy, on this machine or on the nodes of a cluster",
+            _ray,
+            "an actor",
+            own_process=True,
+            remote=True,
+            restarts=True,
+            elastic=True,
+            takes_resources=True,
+            takes_address=True,
+            measures_cpu=False,  # its environments step in other threads
+            library="ray",
+            install='pip install "rondel[ray]"',
+        ),
+    )
+}

@@ -141,7 +141,7 @@ def test_every_field_is_a_flag_with_its_comment(capsys: pytest.CaptureFixture[st
         (["explain", "ppo", "--lanes", "8"], "`rondel explain ppo` needs an environment"),
         (["fly"], "no command"),
         (["list", "planets"], "algorithms"),
-        (["list", "envs", "pole", "car"], "a part of their ids"),
+        (["list", "envs", "pole", "car"], "perhaps a part of an id"),
         (["list", "envs", "planets"], "fits 'planets': a part of one"),
         (["eval", "nowhere"], "no such folder"),
         (["resume", "nowhere"], "no such folder"),

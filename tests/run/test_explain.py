@@ -302,9 +302,9 @@ def test_what_is_asked_of_the_machine() -> None:
     assert "each of up to 3 copies" in ranged
     assert "2 cpu at the least, 3 cpu at the most" in ranged
     assert "actor, 1 to 2 copies" in ranged
-    with pytest.raises(rondel.RondelError, match="with --free would work, or a number"):
+    with pytest.raises(rondel.RondelError, match="with --free, or a number of copies"):
         dqn("actor*auto | learner", on="ray")
-    with pytest.raises(rondel.RondelError, match="with --free would work, or a number"):
+    with pytest.raises(rondel.RondelError, match="with --free, or a number of copies"):
         dqn("env | policy*auto | learner", on="ray", free=True, lag=1)
 
 

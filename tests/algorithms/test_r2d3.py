@@ -93,8 +93,8 @@ def test_a_run_goes_on_with_what_it_was_shown(shown, tmp_path):
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({}, "demonstrations=… has to name a file"),
-        ({"demonstrations": "nowhere"}, "there is no such file"),
+        ({}, "demonstrations must name a file"),
+        ({"demonstrations": "nowhere"}, "There is no file"),
         ({"demo_ratio": 2.0}, "demo_ratio=2.0 can't work"),
     ],
 )

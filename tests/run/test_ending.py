@@ -40,7 +40,7 @@ def test_restarts_are_the_same_number_wherever_they_are_told(
         for _ in run:
             pass
         monkeypatch.setattr(run.ring.backend, "restarts", lambda: Restarts(5, 1_000.0))
-        seen = run.profile()
+        seen = rondel.profile(run)
         assert run.ring.base is not None
         assert run.ring.base.restarts.times == 3
         assert (seen.restarts, seen.lost) == (5, 0.0)

@@ -26,7 +26,7 @@ class Ring:
     """Two actors and a learner, who say what the test tells them to."""
 
     plan = parse("actor*2 | learner")
-    here = spreads = False
+    here = spreads = fused = False
     meter = Meter()  # the driver's: it has done nothing
 
     def __init__(self) -> None:
@@ -51,7 +51,8 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> tuple[Ring, LiveUtilisation]:
     about = {"lag": 0, "free": False, "on": "processes", "env": "x", "traced": False}
     about |= {"fused": False, "cores": 2, "draws": 1, "batched": False, "remedies": {}}
     told = RunFacts("actor*2 | learner", lanes=8, **about)
-    run: Any = SimpleNamespace(ring=ring, setup=setup, about=told, path=None, env_named=None)
+    monkeypatch.setattr(live, "facts_of", lambda setup, fused: told)
+    run: Any = SimpleNamespace(ring=ring, setup=setup, path=None, env_named=None)
     return ring, LiveUtilisation(run)
 
 

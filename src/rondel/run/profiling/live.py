@@ -15,6 +15,7 @@ from rondel.execution.telemetry.timing import TimingSummary, resident, since
 from rondel.run.display.utilisation import PieceUtilisation, Utilisation
 from rondel.run.profiling import user_code
 from rondel.run.profiling.diagnosis import ROUNDS, costs_of, diagnose
+from rondel.run.profiling.plan_alternatives import facts_of
 from rondel.run.profiling.run_profile import Piece, put_together
 from rondel.run.session.run import Run
 from rondel.run.setup import jax_process
@@ -27,7 +28,7 @@ class LiveUtilisation:
     """The last seconds of a run."""
 
     def __init__(self, run: Run) -> None:
-        self._run = run
+        self._run, self._about = run, facts_of(run.setup, run.ring.fused)
         self._since: dict[str, TimingSummary] = {}  # where the window began, by who says it
         self._round = 0  # and with which round
         self._due = time.monotonic() + _FIRST
@@ -43,7 +44,7 @@ class LiveUtilisation:
         glances, driver = ring.glances(), ring.meter.glance()
         new = [[_less(said, self._since.get(said.who)) for said in piece] for piece in glances]
         lately = _less(driver, self._since.get(driver.who))
-        seen = put_together(ring, self._run.about, new, lately)
+        seen = put_together(ring, self._about, new, lately)
         seen = replace(seen, rounds=ring.round - self._round)
         first = not self._since
         if not seen.pieces or not all(piece.shares for piece in seen.pieces):

@@ -31,8 +31,10 @@ from rondel.execution.stages import acting, learning
 from rondel.execution.stages.task import Task, stage_boundary
 from rondel.plan.parser import parse
 from rondel.plan.pieces import ORDER
+from rondel.run.profiling.plan_alternatives import facts_of
 from rondel.run.profiling.profile_files import FILE, TRACE, read, write
-from rondel.run.profiling.run_profile import TIMING, WIDER, Profile, TimeShare
+from rondel.run.profiling.run_profile import TIMING, WIDER, Profile, TimeShare, take_profile
+from rondel.run.session.run import Run
 from rondel.run.setup import jax_process
 from rondel.run.setup.prepare import Setup, block_for, prepare
 from rondel.run.storage import locate
@@ -45,7 +47,7 @@ from rondel.types import Env
 
 
 def profile(
-    path: str | os.PathLike[str],
+    run: Run | str | os.PathLike[str],
     *,
     apart: bool = True,
     algorithm: Any = None,
@@ -55,7 +57,7 @@ def profile(
     trace: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
 ) -> Profile:
-    """What the run in a folder wrote down of where its time went.
+    """Where the time of a run went: of one that goes on, or in the folder of one that wrote it.
 
     Stages that were one program are measured `apart`. An algorithm, environment or network of your
     own has to be brought again for that. `trace` is a file for its newest events, which Perfetto
@@ -63,7 +65,9 @@ def profile(
 
     >>> print(rondel.profile("runs/a").table())
     """
-    folder = _home(Path(path))
+    if isinstance(run, Run):
+        return take_profile(run.ring, facts_of(run.setup, run.ring.fused))[0]
+    folder = _home(Path(run))
     found = read(folder)
     if trace is not None:
         _copy(folder / TRACE, Path(trace), overwrite)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -21,8 +20,6 @@ from rondel.execution.loop.sync_loop import Limits, run_rounds
 from rondel.execution.stages import episode_stats
 from rondel.run.policy.evaluation import Evaluation, run_episodes
 from rondel.run.policy.policy import Policy
-from rondel.run.profiling import plan_alternatives
-from rondel.run.profiling.run_profile import Profile, RunFacts, take_profile
 from rondel.run.session.create_backend import create_backend
 from rondel.run.setup.prepare import Setup
 from rondel.run.storage import checkpoint, locate
@@ -91,15 +88,6 @@ class Run:
         seed = task.seed if seed is None else seed
         world = with_deadline(task.env, self.setup.options.deadline)
         return run_episodes(task.algorithm, world, self.ring.acting(), episodes, seed)
-
-    def profile(self) -> Profile:
-        """Where its time went so far. What ran elsewhere must not have ended yet."""
-        return take_profile(self.ring, self.about)[0]
-
-    @cached_property
-    def about(self) -> RunFacts:
-        """What matters of it to what bounds it, and what it could do about that."""
-        return plan_alternatives.facts_of(self.setup, self.ring.fused)
 
     def save(self, folder: Path | None = None) -> Path:
         """Write a checkpoint into the run's folder, or into another."""

@@ -23,7 +23,14 @@ from rondel.run.analysis import learning_curve
 from rondel.run.display.display import Display, Progress
 from rondel.run.preflight import render
 from rondel.run.preflight.memory_estimate import MemoryEstimate, estimate
-from rondel.run.profiling import diagnosis, profile, profile_files, run_profile, user_code
+from rondel.run.profiling import (
+    diagnosis,
+    plan_alternatives,
+    profile,
+    profile_files,
+    run_profile,
+    user_code,
+)
 from rondel.run.session.run import Run
 from rondel.run.setup import jax_process
 from rondel.run.setup.prepare import Setup
@@ -85,6 +92,7 @@ class RunWriter:
         self.run, self.path = run, run.path
         self.found = found  # the newest checkpoint
         self.seen: run_profile.Profile | None = None
+        self._about = plan_alternatives.facts_of(run.setup, run.ring.fused)
         meta = run_folder.run_metadata(
             run.setup, run.limits.steps, run.limits.until_return, run.machine
         )
@@ -125,7 +133,7 @@ class RunWriter:
         if self.found is None or run.ring.round != self._saved:
             self._recorder.sync()
             if run.ring.round > self._first:
-                self.seen, events = run_profile.take_profile(run.ring, run.about)
+                self.seen, events = run_profile.take_profile(run.ring, self._about)
                 profile_files.write(self.path, self.seen, events)
             self.found, self._saved = run.save(), run.ring.round
         return self.found

@@ -1,26 +1,26 @@
-"""What Rondel raises on purpose."""
+"""Errors that Rondel raises on purpose, and checks of fields."""
 
 
 class RondelError(Exception):
-    """A sentence for the person who must act: what was asked, what is wrong, what would work.
+    """An error that the user can fix: what is wrong, and what to use instead.
 
     The command line prints it without a traceback; Python code can catch it by this one name.
     """
 
 
 class OwnCodeError(RondelError):
-    """Code of the user's own raised; `__cause__` is its exception, traceback and all."""
+    """An error in the user's own code; `__cause__` is the original exception."""
 
 
 def at_least(minimum: float, **fields: float | None) -> None:
-    """Refuse fields that are below `minimum`; None is no number and passes."""
+    """Refuse fields below `minimum`; None passes."""
     for name, value in fields.items():
         if value is not None and not value >= minimum:
-            raise RondelError(f"{name}={value} can't work: {minimum} or more would.")
+            raise RondelError(f"{name} must be {minimum} or more, got {value}.")
 
 
 def from_zero_to_one(**fields: float) -> None:
-    """Refuse fields that are no share."""
+    """Refuse fields outside of 0 to 1."""
     for name, value in fields.items():
         if not 0.0 <= value <= 1.0:
-            raise RondelError(f"{name}={value} can't work: a number from 0 to 1 would.")
+            raise RondelError(f"{name} must be from 0 to 1, got {value}.")

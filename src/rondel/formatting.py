@@ -1,8 +1,10 @@
-"""Short texts for numbers, counts, times and sizes."""
+"""Texts for numbers, counts, times and sizes, and the words and numbers that messages suggest."""
 
 from __future__ import annotations
 
+import difflib
 import math
+from collections.abc import Iterable
 
 
 def number(value: float | None) -> str:
@@ -40,3 +42,31 @@ def size(count: int) -> str:
             return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.1f} GiB"
+
+
+def plural(number: int, one: str, more: str | None = None) -> str:
+    """A count with its noun: "1 round", "2 rounds"."""
+    return f"{number} {one if number == 1 else more or f'{one}s'}"
+
+
+def join_words(words: Iterable[object], last: str) -> str:
+    """Words as a list in a sentence: "1, 2 or 4"."""
+    *first, end = map(str, words)
+    return f"{', '.join(first)} {last} {end}" if first else end
+
+
+def closest_words(name: str, names: Iterable[str]) -> str | None:
+    """The most similar of `names`; None if none is similar."""
+    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
+    return near[0] if near else None
+
+
+def divisors(number: int) -> list[int]:
+    """All divisors of a number, in order."""
+    small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
+    return sorted({*small, *(number // n for n in small)})
+
+
+def nearest(options: Iterable[int], asked: int, most: int = 4) -> list[int]:
+    """The options nearest to `asked`, in order."""
+    return sorted(sorted(options, key=lambda n: (abs(n - asked), n))[:most])

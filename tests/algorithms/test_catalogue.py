@@ -10,7 +10,7 @@ from rondel.algorithms import catalogue, ppo, td3
 from rondel.algorithms.card import Card
 from rondel.errors import OwnCodeError, RondelError
 from rondel.plan.parser import parse
-from rondel.plan.validate import check
+from rondel.plan.rules import check_fit
 
 MINE = '''\
 """A policy that learns nothing."""
@@ -68,7 +68,7 @@ def test_every_row_of_the_table_is_whole(name):
 @pytest.mark.parametrize("name", catalogue.TABLE)
 def test_the_plan_of_a_card_takes_its_algorithm_as_it_comes(name):
     card = catalogue.find(name).card
-    check(
+    check_fit(
         parse(card.plan),
         lanes=card.lanes,
         block=8 if card.lanes % 8 == 0 else card.lanes,  # as a run has it by default

@@ -152,8 +152,8 @@ def test_a_rung_is_no_memory_that_a_policy_hands_out():
             "returns='median' is not known: one of mean, categorical, quantile",
         ),
         ({"return_min": 3.0, "return_max": 3.0}, "less than return_max, 3.0, would"),
-        ({"atoms": 1}, "atoms=1 can't work: 2 or more would"),
-        ({"noise": -1.0}, "noise=-1.0 can't work"),
+        ({"atoms": 1}, "atoms must be 2 or more, got 1"),
+        ({"noise": -1.0}, "noise must be 0 or more, got -1.0"),
     ],
 )
 def test_what_can_not_work_gets_a_sentence(fields, sentence):

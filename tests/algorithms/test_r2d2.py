@@ -257,8 +257,8 @@ def test_a_gradient_weighs_errors_of_both_networks_from_what_was_stored():
     [
         ({"overlap": 5, "sequence": 8}, "must divide burn_in . sequence, 10; 3, 6, 7 would"),
         ({"rollout": 5}, "rollout=5 can't work: sequences begin every 2 steps .*; 6 would"),
-        ({"sequence": 1}, "sequence=1 can't work: 2 or more would"),
-        ({"priority_mix": 1.5}, "priority_mix=1.5 can't work"),
+        ({"sequence": 1}, "sequence must be 2 or more, got 1"),
+        ({"priority_mix": 1.5}, "priority_mix must be from 0 to 1, got 1.5"),
         ({"memory": "none"}, "take apex, or memory='gru' or 'lstm'"),
         ({"memory": "rnn"}, "no memory 'rnn': gru and lstm would work"),
     ],

@@ -95,7 +95,7 @@ def test_a_run_goes_on_with_what_it_was_shown(shown, tmp_path):
     [
         ({}, "demonstrations must name a file"),
         ({"demonstrations": "nowhere"}, "There is no file"),
-        ({"demo_ratio": 2.0}, "demo_ratio=2.0 can't work"),
+        ({"demo_ratio": 2.0}, "demo_ratio must be from 0 to 1, got 2.0"),
     ],
 )
 def test_what_can_not_work_gets_a_sentence(fields, sentence):

@@ -5,12 +5,12 @@ import pytest
 from rondel.errors import RondelError
 from rondel.plan.parser import parse
 from rondel.plan.presets import PRESETS
-from rondel.plan.validate import check, resolve_ranges
+from rondel.plan.rules import check_fit, resolve_ranges
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_fits_a_usual_run(name):
-    check(parse(name), lanes=32, block=8, max_lag=None)
+    check_fit(parse(name), lanes=32, block=8, max_lag=None)
 
 
 @pytest.mark.parametrize(
@@ -24,12 +24,12 @@ def test_every_preset_fits_a_usual_run(name):
     ],
 )
 def test_what_splits_evenly_fits(text):
-    check(parse(text), lanes=16, block=8, max_lag=0)
+    check_fit(parse(text), lanes=16, block=8, max_lag=0)
 
 
 @pytest.mark.parametrize(("lag", "max_lag"), [(0, 0), (1, 1), (1, 2), (9, None)])
 def test_a_lag_within_the_bound_fits(lag, max_lag):
-    check(parse("actor*2 | learner", lag=lag), lanes=16, block=8, max_lag=max_lag)
+    check_fit(parse("actor*2 | learner", lag=lag), lanes=16, block=8, max_lag=max_lag)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_lag_within_the_bound_fits(lag, max_lag):
     ],
 )
 def test_free_fits_where_policy_and_update_are_apart(text):
-    check(parse(text, lag=1, free=True), lanes=32, block=8, max_lag=None)
+    check_fit(parse(text, lag=1, free=True), lanes=32, block=8, max_lag=None)
 
 
 LANES = {
@@ -114,7 +114,7 @@ LANES = {
 @pytest.mark.parametrize(("text", "lanes", "block", "message"), LANES.values(), ids=LANES)
 def test_lanes_that_can_not_be_shared(text, lanes, block, message):
     with pytest.raises(RondelError) as caught:
-        check(parse(text), lanes=lanes, block=block, max_lag=0)
+        check_fit(parse(text), lanes=lanes, block=block, max_lag=0)
     assert str(caught.value) == message
 
 
@@ -130,7 +130,7 @@ def test_lanes_that_can_not_be_shared(text, lanes, block, message):
     ],
 )
 def test_what_is_said_to_work_works(text, lanes, block):
-    check(parse(text), lanes=lanes, block=block, max_lag=0)
+    check_fit(parse(text), lanes=lanes, block=block, max_lag=0)
 
 
 @pytest.mark.parametrize(
@@ -153,13 +153,13 @@ def test_what_is_said_to_work_works(text, lanes, block):
 def test_a_lag_beyond_the_bound(lag, max_lag, message):
     plan = parse("actor*2 | learner", lag=lag)
     with pytest.raises(RondelError) as caught:
-        check(plan, lanes=16, block=8, max_lag=max_lag, algorithm="ppo")
+        check_fit(plan, lanes=16, block=8, max_lag=max_lag, algorithm="ppo")
     assert str(caught.value) == message
 
 
 def test_all_that_is_wrong_is_said_at_once():
     with pytest.raises(RondelError) as caught:
-        check(parse("impala"), lanes=16, block=8, max_lag=0, algorithm="ppo")
+        check_fit(parse("impala"), lanes=16, block=8, max_lag=0, algorithm="ppo")
     assert str(caught.value) == (
         "actor*4 has 4 lanes per copy, which must be a multiple of the block, 8. Use 1 or 2 "
         "copies, or --block 4, or --lanes 32. The lag of ppo must be 0, got 1. Use --lag 0 "
@@ -167,7 +167,7 @@ def test_all_that_is_wrong_is_said_at_once():
         "  actor*4 | learner\n"
         "  ^^^^^^^"
     )
-    check(parse("impala", lag=0, free=False), lanes=32, block=8, max_lag=0)
+    check_fit(parse("impala", lag=0, free=False), lanes=32, block=8, max_lag=0)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_all_that_is_wrong_is_said_at_once():
 )
 def test_free_where_nothing_can_overlap(text, piece, cut):
     with pytest.raises(RondelError) as caught:
-        check(parse(text, free=True), lanes=16, block=8, max_lag=None)
+        check_fit(parse(text, free=True), lanes=16, block=8, max_lag=None)
     sentence, shown, carets = str(caught.value).split("\n")
     assert sentence == (
         f"--free gains nothing where one piece acts and updates, here {piece}. Use `{cut}`, or "
@@ -189,7 +189,7 @@ def test_free_where_nothing_can_overlap(text, piece, cut):
     )
     assert shown == f"  {text}"
     assert shown[carets.index("^") :].startswith(piece)
-    check(parse(cut, lag=1, free=True), lanes=16, block=8, max_lag=None)
+    check_fit(parse(cut, lag=1, free=True), lanes=16, block=8, max_lag=None)
 
 
 @pytest.mark.parametrize(
@@ -202,22 +202,22 @@ def test_free_where_nothing_can_overlap(text, piece, cut):
 def test_free_without_lag_gains_nothing(max_lag, message):
     plan = parse("actor*2 | learner", free=True)
     with pytest.raises(RondelError, match=message):
-        check(plan, lanes=16, block=8, max_lag=max_lag, algorithm="ppo")
+        check_fit(plan, lanes=16, block=8, max_lag=max_lag, algorithm="ppo")
     # on Ray copies may come and go only in a free run
-    check(parse("actor*1..2 | learner", free=True), lanes=16, block=8, max_lag=max_lag)
+    check_fit(parse("actor*1..2 | learner", free=True), lanes=16, block=8, max_lag=max_lag)
 
 
 def test_free_copies_that_keep_their_own_items():
     plan = parse("actor+memory*2 | gradient | update", lag=1, free=True)
     with pytest.raises(RondelError, match="Cut between policy and memory, or leave"):
-        check(plan, lanes=16, block=8, max_lag=None)
+        check_fit(plan, lanes=16, block=8, max_lag=None)
 
 
 def test_free_gradients_of_their_own_are_older_than_the_lag():
     plan = parse("a3c*2", lag=0)
     with pytest.raises(RondelError, match="ppo tolerates a lag of 0, but free copies"):
-        check(plan, lanes=16, block=8, max_lag=0, algorithm="ppo")
-    check(plan, lanes=16, block=8, max_lag=1)
+        check_fit(plan, lanes=16, block=8, max_lag=0, algorithm="ppo")
+    check_fit(plan, lanes=16, block=8, max_lag=1)
 
 
 @pytest.mark.parametrize(
@@ -256,12 +256,12 @@ def test_a_range_without_a_number_that_fits():
     ],
 )
 def test_a_label_is_only_for_algorithms_that_have_one(text, work):
-    check(parse(text), lanes=16, block=8, max_lag=0)
+    check_fit(parse(text), lanes=16, block=8, max_lag=0)
     with pytest.raises(RondelError) as caught:
-        check(parse(text), lanes=16, block=8, max_lag=0, algorithm="dqn", labels=False)
+        check_fit(parse(text), lanes=16, block=8, max_lag=0, algorithm="dqn", labels=False)
     said, written, _ = str(caught.value).split("\n")
     assert said == (
         f"dqn has no stage `label`: it computes targets with its gradients. Use `{work}`."
     )
     assert written.strip() == text
-    check(parse(work), lanes=16, block=8, max_lag=0, labels=False)
+    check_fit(parse(work), lanes=16, block=8, max_lag=0, labels=False)

@@ -9,7 +9,7 @@ from rondel.plan.parser import parse
 from rondel.plan.pieces import ALIASES, ORDER
 from rondel.plan.presets import PRESETS
 from rondel.plan.resources import resources_for
-from rondel.plan.validate import check, resolve_ranges
+from rondel.plan.rules import check_fit, resolve_ranges
 
 pytestmark = pytest.mark.fault
 
@@ -85,7 +85,7 @@ def test_any_plan_fits_or_gets_a_sentence(effort):
         text, lanes, block, max_lag = asked
         try:
             plan = resolve_ranges(parse(text), lanes=lanes, block=block, cores=2)
-            check(plan, lanes=lanes, block=block, max_lag=max_lag)
+            check_fit(plan, lanes=lanes, block=block, max_lag=max_lag)
         except RondelError as error:
             assert_sentence(error)
 
@@ -103,7 +103,7 @@ def test_what_is_too_long_is_refused_at_once(text):
 @pytest.mark.timeout(20)
 def test_what_would_work_is_found_among_many_lanes():
     with pytest.raises(RondelError, match=r"1, 2, 4 or 5 copies, or --lanes 1000000000002"):
-        check(parse("actor*3 | learner"), lanes=10**12, block=1, max_lag=0)
+        check_fit(parse("actor*3 | learner"), lanes=10**12, block=1, max_lag=0)
 
 
 def test_memory_without_end_is_refused():

@@ -116,7 +116,6 @@ def test_every_preset_parses():
         plan = parse(name)
         assert str(plan) == preset.text  # canonical already
         assert (plan.lag, plan.free) == (preset.lag, preset.free)
-        assert preset.source
 
 
 def test_what_is_asked_goes_before_what_the_preset_says():

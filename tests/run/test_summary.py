@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rondel.cli import main
-from rondel.plan.diagnostics import plural
+from rondel.formatting import plural
 from rondel.plan.parser import parse
 from rondel.run.preflight import render
 from rondel.run.preflight.memory_estimate import MemoryEstimate, PieceMemory

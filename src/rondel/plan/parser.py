@@ -11,13 +11,16 @@ the machine has cores for. Blanks are ignored.
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from rondel.errors import RondelError
-from rondel.plan.diagnostics import Place, Token, error_at, is_word, join_words, one_line, tokens
-from rondel.plan.pieces import ALIASES, AUTO, ORDER, Piece, Written
+from rondel.formatting import join_words
+from rondel.plan.pieces import ALIASES, AUTO, ORDER, Piece, Place, Written, error_at
 from rondel.plan.plan import Plan
 from rondel.plan.presets import PRESETS
 from rondel.plan.rules import fault_error, first_fault
+
+LONGEST = 1_000  # characters: an error shows the whole text
 
 _NUMBER = r"-?[0-9]{1,9}"
 _RANGE = r"([0-9]{1,9})\.\.([0-9]{1,9})"
@@ -207,3 +210,32 @@ def _scale(pieces: tuple[Piece, ...], number: int) -> tuple[Piece, ...] | None:
             return None
         scaled.append(piece._replace(copies=copies))
     return tuple(scaled)
+
+
+class Token(NamedTuple):
+    """A word or a sign, and its position."""
+
+    text: str
+    start: int
+
+    @property
+    def place(self) -> Place:
+        return self.start, self.start + len(self.text)
+
+
+def one_line(text: str) -> str:
+    """The text with every blank as one space, so that a position is a column."""
+    if len(text) > LONGEST:
+        raise RondelError(
+            f"{text[:20]!r}… must have at most {LONGEST:,} characters, got {len(text):,}."
+        )
+    return re.sub(r"\s", " ", text).strip()
+
+
+def tokens(text: str) -> list[Token]:
+    """Words (letters, digits, `_`, `.`, `-`) and single signs."""
+    return [Token(found.group(), found.start()) for found in re.finditer(r"[\w.-]+|\S", text)]
+
+
+def is_word(token: Token) -> bool:
+    return re.match(r"[\w.-]", token.text) is not None

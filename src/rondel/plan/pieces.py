@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from rondel.plan.diagnostics import Place
+from rondel.errors import RondelError
+
+Place: TypeAlias = tuple[int, int]  # of a text: start, end
 
 STAGES = ("env", "policy", "memory", "gradient", "update")
 """Those of every plan, in the order of the ring; update's weights go round to policy."""
@@ -18,7 +20,6 @@ ORDER = ("env", "policy", "memory", "label", "gradient", "update")
 
 ALIASES = {"all": STAGES, "learner": STAGES[2:], "actor": STAGES[:2]}
 """Names for the usual pieces, the longest first."""
-
 
 AUTO = 1_000_000
 """Copies of `actor*auto`: as many as there are lanes and cores for."""
@@ -85,3 +86,9 @@ def write(pieces: Sequence[Piece]) -> Written:
         stages.append(places)
         copies.append((start, len(text)))
     return Written(text, stages, copies)
+
+
+def error_at(sentence: str, text: str, place: Place) -> RondelError:
+    """An error that shows the text below its sentence, with carets below the place."""
+    start, end = place
+    return RondelError(f"{sentence}\n  {text}\n  {' ' * start}{'^' * max(1, end - start)}")

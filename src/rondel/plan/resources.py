@@ -13,8 +13,9 @@ import re
 from collections import deque
 from contextlib import suppress
 
-from rondel.plan.diagnostics import Token, closest_words, error_at, join_words, one_line
-from rondel.plan.pieces import ALIASES
+from rondel.formatting import closest_words, join_words
+from rondel.plan.parser import Token, one_line
+from rondel.plan.pieces import ALIASES, error_at
 from rondel.plan.plan import Plan
 
 KNOWN = ("cpu", "gpu", "memory")

@@ -11,7 +11,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from rondel.execution.backends.protocol import Copy, Restarts, worker_factory
 from rondel.execution.backends.registry import BackendInfo
 from rondel.execution.stages.task import on_host, to_device
-from rondel.plan.topology import copy_name, has_separate_envs
+from rondel.plan.plan import copy_name, has_separate_envs
 
 
 def _by_post(tree):

@@ -23,7 +23,7 @@ from rondel.execution.backends.protocol import Lost, Unresponsive
 from rondel.execution.backends.threads import Threads
 from rondel.execution.telemetry import timeouts
 from rondel.plan.parser import parse
-from rondel.plan.topology import copy_name
+from rondel.plan.plan import copy_name
 
 pytestmark = pytest.mark.fault
 

@@ -22,7 +22,7 @@ from rondel.execution.backends.protocol import Lost
 from rondel.execution.loop.ring import Ring
 from rondel.execution.loop.sync_loop import Limits, run_rounds
 from rondel.plan.parser import parse
-from rondel.plan.topology import failure_units
+from rondel.plan.plan import failure_units
 
 pytestmark = pytest.mark.fault
 STEPS = 1_500  # rounds enough to kill each copy of the longest plan in one of its own

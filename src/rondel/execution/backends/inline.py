@@ -14,8 +14,7 @@ from rondel.execution.stages.task import Task
 from rondel.execution.telemetry.timeouts import HangWarning
 from rondel.execution.telemetry.timing import PYTHON, Meter, PiggybackedTimings, ready
 from rondel.execution.workers import data_parallel, gradient_parallel
-from rondel.plan.plan import Plan
-from rondel.plan.topology import copy_name, env_copies_of, has_separate_envs
+from rondel.plan.plan import Plan, copy_name, env_copies_of, has_separate_envs
 from rondel.types import Env
 
 

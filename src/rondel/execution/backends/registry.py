@@ -13,7 +13,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, NamedTuple
 
 from rondel.errors import RondelError
-from rondel.plan.diagnostics import closest_words, join_words
+from rondel.formatting import closest_words, join_words
 
 if TYPE_CHECKING:
     from rondel.execution.backends.protocol import Backend

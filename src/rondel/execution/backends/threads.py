@@ -26,8 +26,7 @@ from rondel.execution.hostenv.host_envs import EnvClient
 from rondel.execution.requests import MAKE, Request
 from rondel.execution.telemetry.timeouts import Timeouts, timeouts_for
 from rondel.execution.telemetry.timing import PiggybackedTimings
-from rondel.plan.plan import Plan
-from rondel.plan.topology import copy_name, env_copies_of, has_separate_envs
+from rondel.plan.plan import Plan, copy_name, env_copies_of, has_separate_envs
 from rondel.types import Step
 
 _GRACE = 30.0  # seconds that threads have to end

@@ -22,8 +22,7 @@ from rondel.execution.workers.data_parallel import all_gather, flatten_copies, u
 from rondel.execution.workers.lane_trees import take_share
 from rondel.execution.workers.stage_worker import StageWorker
 from rondel.plan.parser import parse
-from rondel.plan.plan import Plan
-from rondel.plan.topology import has_separate_envs
+from rondel.plan.plan import Plan, has_separate_envs
 from rondel.types import Array, Tree
 
 _SAME = PartitionSpec()  # type: ignore[no-untyped-call]

@@ -12,8 +12,7 @@ from typing import NamedTuple
 from rich.cells import set_cell_size
 from rich.text import Text
 
-from rondel.formatting import size
-from rondel.plan.diagnostics import plural
+from rondel.formatting import plural, size
 
 _BAR = 12  # columns of a piece's load
 _LABEL = 10  # columns of a label

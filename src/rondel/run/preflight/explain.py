@@ -21,11 +21,10 @@ from rondel.execution.stages import acting, learning
 from rondel.execution.stages.rng import per_lane, purpose_key
 from rondel.execution.stages.task import Task, keeps_state
 from rondel.execution.workers import data_parallel, gradient_parallel
-from rondel.plan.diagnostics import plural
+from rondel.formatting import plural
 from rondel.plan.pieces import Piece
-from rondel.plan.plan import Plan
+from rondel.plan.plan import Plan, copy_name, has_separate_envs
 from rondel.plan.resources import resources_for
-from rondel.plan.topology import copy_name, has_separate_envs
 from rondel.run.preflight import render
 from rondel.run.preflight.messages import Message, lane_like, messages_of, own_rounds
 from rondel.run.setup import jax_process

@@ -15,8 +15,7 @@ from rondel.execution.hostenv.partition import phases, route
 from rondel.execution.stages import acting, learning
 from rondel.execution.stages.task import Task, without_keys
 from rondel.execution.workers.lane_trees import take_share
-from rondel.plan.plan import Plan
-from rondel.plan.topology import has_separate_envs
+from rondel.plan.plan import Plan, has_separate_envs
 from rondel.run.setup.memory_shapes import Shard
 from rondel.types import Tree
 

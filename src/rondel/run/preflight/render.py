@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rondel.execution.backends import registry
-from rondel.formatting import size
-from rondel.plan.diagnostics import plural
+from rondel.formatting import plural, size
 from rondel.plan.plan import Plan
 from rondel.plan.resources import resources_for
 

@@ -21,8 +21,7 @@ from rondel.execution.telemetry.timing import (
     STEPS,
     TRANSPORT,
 )
-from rondel.formatting import size
-from rondel.plan.diagnostics import plural
+from rondel.formatting import plural, size
 from rondel.run.profiling.run_profile import IN_TURN, Piece, Profile, RunFacts
 
 UNEVEN, RESTARTS = "uneven copies", "restarts"

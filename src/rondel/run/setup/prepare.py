@@ -26,14 +26,12 @@ from rondel.execution.stages.memory_limit import check_fits_in_memory
 from rondel.execution.stages.task import Task
 from rondel.execution.telemetry.timeouts import timeouts_for
 from rondel.execution.workers import data_parallel, gradient_parallel
-from rondel.plan import validate
-from rondel.plan.diagnostics import divisors, error_at, join_words, nearest
+from rondel.formatting import divisors, join_words, nearest
 from rondel.plan.parser import parse
-from rondel.plan.pieces import Piece, write
+from rondel.plan.pieces import Piece, error_at, write
 from rondel.plan.plan import Plan
 from rondel.plan.resources import resources_for
-from rondel.plan.rules import first_fault
-from rondel.plan.validate import resolve_ranges
+from rondel.plan.rules import check_fit, first_fault, resolve_ranges
 from rondel.run.setup import datasets, jax_process, user_network
 from rondel.run.setup.config_overrides import override_fields
 from rondel.run.setup.memory_shapes import bytes_of, shard_like
@@ -202,7 +200,7 @@ def check_plan(task: Task, plan: Plan, options: Options, name: str) -> None:
             "be started inside of a program: "
             f"envpool:{id_without_world(task.env.spec.id)} would work."
         )
-    validate.check(
+    check_fit(
         plan,
         lanes=task.lanes,
         block=task.block,

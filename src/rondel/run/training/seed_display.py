@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rondel.plan.diagnostics import plural
+from rondel.formatting import plural
 from rondel.run.analysis.interval import interval
 from rondel.run.display.display import Display, Progress, Silent
 from rondel.run.preflight.memory_estimate import MemoryEstimate

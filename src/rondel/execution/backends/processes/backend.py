@@ -41,8 +41,7 @@ from rondel.execution.hostenv import crash_record
 from rondel.execution.requests import KEEP, MAKE
 from rondel.execution.stages.task import on_host, to_device
 from rondel.execution.telemetry.timeouts import timeouts_for
-from rondel.plan.plan import Plan
-from rondel.plan.topology import copy_name, failure_units, has_separate_envs
+from rondel.plan.plan import Plan, copy_name, failure_units, has_separate_envs
 
 _AT_ONCE = 8  # calls that a copy has been sent and has not answered
 _MOST = 240  # copies: every process holds every arena

@@ -15,8 +15,7 @@ from rondel.execution.backends.processes.worker import Start
 from rondel.execution.backends.wire.socket_channel import Channel, pair
 from rondel.execution.hostenv import crash_record
 from rondel.execution.hostenv.host_envs import HostEnvs
-from rondel.plan.plan import Plan
-from rondel.plan.topology import env_copies_of, has_separate_envs
+from rondel.plan.plan import Plan, env_copies_of, has_separate_envs
 
 _LIGHT = (
     "rondel.execution.backends.processes.worker",

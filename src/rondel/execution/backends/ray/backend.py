@@ -38,8 +38,7 @@ from rondel.execution.backends.wire.remote_errors import Elsewhere, unpack
 from rondel.execution.hostenv.host_envs import HostEnvs
 from rondel.execution.requests import CONNECT, LISTEN
 from rondel.execution.telemetry.timeouts import timeouts_for
-from rondel.plan.plan import Plan
-from rondel.plan.topology import copy_name, env_copies_of, has_separate_envs
+from rondel.plan.plan import Plan, copy_name, env_copies_of, has_separate_envs
 
 _GRACE = 5.0  # seconds for copies to free what they hold, before they are killed
 

@@ -41,8 +41,7 @@ from rondel.execution.backends.recovery.snapshots import Snapshots
 from rondel.execution.backends.wire.remote_errors import Elsewhere, unpack
 from rondel.execution.requests import TAKE_OVER
 from rondel.execution.telemetry.timeouts import START, timeouts_for
-from rondel.plan.plan import Plan
-from rondel.plan.topology import failure_units
+from rondel.plan.plan import Plan, failure_units
 
 _MOURNING = 2.0  # seconds to learn from Ray who died, where a copy has only missed another
 _PAUSE = 0.5  # seconds before what Ray lost is asked again, if nobody died as far as it knows

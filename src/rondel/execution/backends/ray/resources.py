@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from rondel.errors import RondelError
-from rondel.plan.diagnostics import join_words
+from rondel.formatting import join_words
 from rondel.plan.plan import Plan
 
 Bundle: TypeAlias = dict[str, float]  # what a copy asks for, by Ray's names

@@ -37,7 +37,7 @@ def marked(path: Path) -> set[int]:
 
 SCRIPT = """
     import gymnasium
-    from execution.test_equality import Limits, Ring, make, parse, rounds, task
+    from execution.test_equality import Limits, Ring, make, parse, run_rounds, task
     from rondel.execution.backends.ray.backend import Ray
 
     class Mine(gymnasium.Wrapper):
@@ -46,7 +46,7 @@ SCRIPT = """
 
     ring = Ring(task("toy", make(Mine)), parse("actor*2 | memory*2 | gradient*2 | update"), Ray())
     try:
-        for report in rounds(ring, Limits(10**9)):
+        for report in run_rounds(ring, Limits(10**9)):
             print("round", report.round, *[copy.process for copy in ring.policy], flush=True)
     finally:
         ring.close()
@@ -196,6 +196,32 @@ def _has_some(rows: Path) -> bool:
     return rows.exists() and rows.stat().st_size > 0
 
 
+HEAD, NODE = ("10.0.0.1", 6379), ("10.0.0.2", 2)
+
+
+@pytest.fixture
+def cluster(monkeypatch: Any) -> SimpleNamespace:
+    """A cluster whose parts answer a connection with an error, or None for none."""
+    module = importlib.import_module("rondel.execution.backends.ray.liveness")
+    errors: dict[Any, Any] = {HEAD: None, ("fd00::1", 6379): None, NODE: None}
+
+    def connect(at: Any, timeout: float) -> Any:
+        if error := errors[at]:
+            raise error
+        return SimpleNamespace(close=lambda: None)
+
+    nodes = [
+        {"NodeID": "another", "NodeManagerAddress": "10.0.0.1", "NodeManagerPort": 1},
+        {"NodeID": "mine", "NodeManagerAddress": "10.0.0.2", "NodeManagerPort": 2},
+    ]
+    context = SimpleNamespace(get_node_id=lambda: "mine", gcs_address="10.0.0.1:6379")
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
+    monkeypatch.setattr(ray, "nodes", lambda: nodes)
+    monkeypatch.setattr(module.socket, "create_connection", connect)
+    monkeypatch.setattr(module, "_HEAD_MAY_BE_AWAY", -1.0)
+    return SimpleNamespace(make=module.Liveness, errors=errors, context=context)
+
+
 @pytest.mark.parametrize(
     ("first", "then", "gone"),
     [
@@ -206,59 +232,32 @@ def _has_some(rows: Path) -> bool:
     ],
 )
 def test_a_node_that_is_slow_or_was_never_reached_is_not_gone(
-    first: Any, then: Any, gone: bool, monkeypatch: Any
+    first: Any, then: Any, gone: bool, cluster: Any
 ) -> None:
-    module = importlib.import_module("rondel.execution.backends.ray.node_liveness")
-    nodes = [
-        {"NodeID": "another", "NodeManagerAddress": "10.0.0.1", "NodeManagerPort": 1},
-        {"NodeID": "mine", "NodeManagerAddress": "10.0.0.2", "NodeManagerPort": 2},
-    ]
-
-    failures = iter([first, then])
-
-    def connect(at: Any, timeout: float) -> Any:
-        assert at == ("10.0.0.2", 2)
-        if failure := next(failures):
-            raise failure
-        return SimpleNamespace(close=lambda: None)
-
-    context = SimpleNamespace(get_node_id=lambda: "mine")
-    monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
-    monkeypatch.setattr(ray, "nodes", lambda: nodes)
-    monkeypatch.setattr(module.socket, "create_connection", connect)
-    node = module.Node()
-    node.look()  # too soon
-    if not gone:
-        node.require()
-    else:
-        with pytest.raises(Lost, match=r"its raylet at 10.0.0.2:2 was killed"):
-            node.require()
-    assert node.gone == gone
+    cluster.errors[NODE] = first
+    liveness = cluster.make()
+    cluster.errors[NODE] = then
+    liveness.look()  # too soon
+    with (
+        pytest.raises(Lost, match=r"its raylet at 10.0.0.2:2 was killed") if gone else nullcontext()
+    ):
+        liveness.require()
+    assert liveness.node_is_gone == gone
 
 
 @pytest.mark.parametrize(
-    ("address", "reached"),
-    [("10.0.0.1:6379", True), ("[fd00::1]:6379", True), ("10.9.9.9:6379", False)],
+    ("address", "at"), [("10.0.0.1:6379", HEAD), ("[fd00::1]:6379", ("fd00::1", 6379))]
 )
+@pytest.mark.parametrize("reached", [True, False])
 def test_only_a_head_that_was_reached_can_be_missed(
-    address: str, reached: bool, monkeypatch: Any
+    address: str, at: Any, reached: bool, cluster: Any
 ) -> None:
-    module = importlib.import_module("rondel.execution.backends.ray.head_liveness")
-    there = [("10.0.0.1", 6379), ("fd00::1", 6379)]
-
-    def connect(at: Any, timeout: float) -> Any:
-        if at not in there:
-            raise OSError
-        return SimpleNamespace(close=lambda: None)
-
-    monkeypatch.setattr(module.socket, "create_connection", connect)
-    monkeypatch.setattr(module, "_PATIENCE", -1.0)
-    context = SimpleNamespace(gcs_address=address)
-    monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
-    head = module.Head()
-    head.require()
-    assert not head.gone
-    there.clear()
-    with pytest.raises(Lost, match="is gone") if reached else nullcontext():
-        head.require()
-    assert head.gone == reached
+    cluster.context.gcs_address = address
+    cluster.errors[at] = None if reached else OSError
+    liveness = cluster.make()
+    liveness.require()
+    assert not liveness.head_is_gone
+    cluster.errors[at] = OSError
+    with pytest.raises(Lost, match="is gone, and with it") if reached else nullcontext():
+        liveness.require()
+    assert liveness.head_is_gone == reached

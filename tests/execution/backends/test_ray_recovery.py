@@ -271,7 +271,7 @@ def test_one_that_is_late_to_be_there_again_is_no_dead_one(monkeypatch: Any) -> 
     """It did something before, so another start may do."""
     recovery = importlib.import_module("rondel.execution.backends.ray.recovery")
     starts = iter([Unresponsive("Nothing was heard for 60 s."), None])
-    copies = [backend.RayCopy(None, (0, i), f"actor {i + 1} of 2") for i in range(2)]
+    copies = [backend.RayProxy(None, (0, i), f"actor {i + 1} of 2") for i in range(2)]
 
     class Starting(recovery.Recovery):  # type: ignore[misc]
         def _start(self, copies: Any) -> None:
@@ -291,7 +291,7 @@ def test_one_that_is_late_to_be_there_again_is_no_dead_one(monkeypatch: Any) -> 
 def test_a_crash_is_told_from_a_start_that_failed_after_it(monkeypatch: Any) -> None:
     recovery = importlib.import_module("rondel.execution.backends.ray.recovery")
     actors = iter("ab")
-    copy = backend.RayCopy(None, (0, 0), "actor 1 of 2")
+    copy = backend.RayProxy(None, (0, 0), "actor 1 of 2")
 
     def be_in_another() -> None:
         name = next(actors)
@@ -328,7 +328,7 @@ def test_without_restarts_who_is_late_to_start_is_not_said_to_have_died(monkeypa
             raise Unresponsive(said)
 
     monkeypatch.setattr(ray, "nodes", lambda: [])
-    copies = [backend.RayCopy(None, (0, i), f"actor {i + 1} of 2") for i in range(2)]
+    copies = [backend.RayProxy(None, (0, i), f"actor {i + 1} of 2") for i in range(2)]
     runner = Starting(1.0, 0)
     runner._plan, runner._copies = parse("actor*2 | learner"), copies
     with pytest.raises(Unresponsive, match=f"^{said}$"):
@@ -357,9 +357,9 @@ def test_calls_are_asked_again_from_the_first_that_did_not_come(monkeypatch: Any
     # Calls 5 to 9 failed and the driver has not heard of it; of call 10 it has: not its turn.
     recovery = importlib.import_module("rondel.execution.backends.ray.recovery")
     actor = importlib.import_module("rondel.execution.backends.ray.worker")
-    copy = backend.RayCopy(None, (0, 0), "actor 1 of 2")
+    copy = backend.RayProxy(None, (0, 0), "actor 1 of 2")
     for number in range(5, 11):
-        call = recovery.Call(copy, recovery.Asked("produce", (), []), number, number)
+        call = recovery.PendingCall(copy, recovery.LoggedRequest("produce", (), []), number, number)
         call.done = number
         copy.open.append(call)
     error = ray.exceptions.RayTaskError("do", "", actor.OutOfTurn("actor 1 of 2", 10, 5))

@@ -26,9 +26,8 @@ from rondel.execution.backends.protocol import Copy, Unresponsive, worker_factor
 from rondel.execution.backends.ray.connect import is_client, join, start_here
 from rondel.execution.backends.ray.elastic import Ranges
 from rondel.execution.backends.ray.errors import fault_in, fault_of, outcome_of
-from rondel.execution.backends.ray.head_liveness import HeadLiveness
+from rondel.execution.backends.ray.liveness import Liveness, Unwatched, raises_if_node_is_gone
 from rondel.execution.backends.ray.lost_objects import bring_here
-from rondel.execution.backends.ray.node_liveness import NodeLiveness, by_the_raylet
 from rondel.execution.backends.ray.pending_calls import PendingCall, Promise
 from rondel.execution.backends.ray.placement_groups import PlacementGroups
 from rondel.execution.backends.ray.proxy import RayProxy
@@ -78,9 +77,7 @@ class Ray(Ranges):
         try:
             least = [piece[: plan.pieces[i].least] for i, piece in enumerate(bundles)]
             self._join_cluster(sum(map(len, least)))
-            self._needed = (
-                () if is_client() else (HeadLiveness(), NodeLiveness())
-            )  # a client can't reach them
+            self.liveness = Unwatched() if is_client() else Liveness()
             self._reserve(plan, bundles, least)
             pieces = self._make_copies(plan, bundles, recipes)
             self._start_until_all_are_there(self._copies)
@@ -202,7 +199,7 @@ class Ray(Ranges):
         self._sent += 1
         return self._sent
 
-    @by_the_raylet
+    @raises_if_node_is_gone
     def get(self, promises: Sequence[Any]) -> list[Any]:
         from rondel.execution.stages.task import to_device
 
@@ -221,7 +218,7 @@ class Ray(Ranges):
         # copied: what the store gives is read-only, and gone with the cluster
         return [to_device(next(values)) if isinstance(p, Promise) else p for p in promises]
 
-    @by_the_raylet
+    @raises_if_node_is_gone
     def wait(self, promises: Sequence[Any]) -> list[int]:
         mine = [promise for promise in promises if isinstance(promise, Promise)]
         if mine:
@@ -287,7 +284,7 @@ class Ray(Ranges):
             over, dones = ray.wait(dones, timeout=min(1.0, left), fetch_local=False)
             if any(isinstance(outcome_of(done), RayError) for done in over):
                 return
-            self._look()
+            self.liveness.look()
 
     def _not_come(self) -> Unresponsive:
         return Unresponsive(
@@ -295,10 +292,10 @@ class Ray(Ranges):
             "slow, or a node is gone."
         )
 
-    @by_the_raylet
+    @raises_if_node_is_gone
     def settled(self, now: bool = False) -> None:
         """The ring is between two rounds: keep what copies are, if it is time to."""
-        self._look()
+        self.liveness.look()
         if self._restarts == 0:
             return
         self._outages.look()
@@ -335,11 +332,10 @@ class Ray(Ranges):
         group, self._group = self._group, None
         rooms, self._rooms, self._slots = self._rooms, None, []
         ours, self._ours = self._ours, False
-        gone = {type(part) for part in self._needed if part.gone}
-        self._needed = ()
+        liveness, self.liveness = self.liveness, Unwatched()
         if not ray.is_initialized():
             return
-        if NodeLiveness in gone:  # its actors went with it, and those elsewhere because of it
+        if liveness.node_is_gone:  # its actors went with it, and those elsewhere because of it
             copies, group, rooms = [], None, None
         closed: list[Any] = []
         try:
@@ -347,7 +343,7 @@ class Ray(Ranges):
                 closing = [copy.actor.close.remote() for copy in copies]
                 closed, _ = ray.wait(closing, num_returns=len(closing), timeout=_GRACE)
         finally:
-            if HeadLiveness in gone:  # who else would end them is not there
+            if liveness.head_is_gone:  # who else would end them is not there
                 for copy in copies:
                     copy.actor.end.remote()
             else:

@@ -22,9 +22,8 @@ from rondel.execution.backends.ray.errors import (
     how_of,
     outcome_of,
 )
-from rondel.execution.backends.ray.head_liveness import HeadLiveness
+from rondel.execution.backends.ray.liveness import Liveness, Unwatched
 from rondel.execution.backends.ray.lost_objects import find_lost, makers_of
-from rondel.execution.backends.ray.node_liveness import NodeLiveness
 from rondel.execution.backends.ray.pending_calls import PendingCall, Promise, lost_with
 from rondel.execution.backends.ray.proxy import RayProxy
 from rondel.execution.backends.ray.worker import Turn
@@ -59,7 +58,7 @@ class Recovery:
         self._copies: list[RayProxy] = []
         self._keeper = Snapshots()
         self._outages = Downtime()
-        self._needed: tuple[HeadLiveness | NodeLiveness, ...] = ()  # that a driver can't be without
+        self.liveness: Liveness | Unwatched = Unwatched()
         self._homeless: set[str] = set()  # names of copies whose node took along what they made
         self._missed: float | None = None  # since when something is lost, and nobody has died
         self._restarted = 0  # times that copies were started again
@@ -83,19 +82,9 @@ class Recovery:
     def _names(self) -> dict[str, str]:
         return {copy.id: str(copy) for copy in self._copies if copy.actor is not None}
 
-    def _look(self) -> None:
-        """Raise `Lost` if the head, or the driver's own node, has been away for too long."""
-        for needed in self._needed:
-            needed.look()
-
-    def _require(self) -> None:
-        """Wait until they are there, or raise `Lost`: without them nobody can start."""
-        for needed in self._needed:
-            needed.require()
-
     def _watch(self) -> None:
         """Look for copies that have all that they need and don't answer in time."""
-        self._look()
+        self.liveness.look()
         now = time.monotonic()
         for copy in self._copies:
             self._settle_answered(copy)
@@ -122,7 +111,7 @@ class Recovery:
 
         An error of no call is one of fetching what is `wanted`.
         """
-        self._require()
+        self.liveness.require()
         ids = {copy.id: copy for copy in self._copies}
         dead: dict[RayProxy, str] = {}
         told: list[BaseException] = []
@@ -250,7 +239,7 @@ class Recovery:
 
     def _restart(self, together: list[RayProxy], failed: list[PendingCall]) -> None:
         """End copies and make them again, with all that they were and were asked."""
-        self._require()
+        self.liveness.require()
         self._keeper.abandon()
         self._restarted += 1
         self._missed = None
@@ -278,7 +267,7 @@ class Recovery:
                 self._start(together)
                 return
             except (Lost, Unresponsive) as death:
-                self._require()
+                self.liveness.require()
                 ids = {copy.id: copy for copy in together if copy.actor is not None}
                 copy, how = ids.get(getattr(death, "actor", ""), together[0]), how_of(death)
                 if isinstance(death, Unresponsive):

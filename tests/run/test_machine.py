@@ -13,7 +13,7 @@ from rondel.run.setup import jax_process
 
 def test_a_call_is_made_in_the_thread_of_its_caller(monkeypatch):
     code = (
-        "from rondel.run.setup import jax_process as machine; machine.configure_jax();"
+        "from rondel.run.setup import jax_process; jax_process.configure_jax();"
         "import jax; print(jax.config.{})"
     )
     told = [sys.executable, "-c", code.format("values['jax_cpu_enable_async_dispatch']")]
@@ -25,8 +25,8 @@ def test_a_call_is_made_in_the_thread_of_its_caller(monkeypatch):
 
 def settled(code, **env):
     """What a new process of three cores prints that runs this; `word` is how many threads."""
-    before = "from rondel.run.setup import jax_process as machine\nmachine.cores = lambda: 3\n"
-    before += "word = lambda *work: machine.configure_jax(*work).split()[-2]\n"
+    before = "from rondel.run.setup import jax_process\njax_process.cores = lambda: 3\n"
+    before += "word = lambda *work: jax_process.configure_jax(*work).split()[-2]\n"
     clean = {k: v for k, v in os.environ.items() if "NPROC" not in k and "CACHE" not in k}
     told = [sys.executable, "-c", before + textwrap.dedent(code)]
     return subprocess.check_output(told, text=True, env=clean | env).split()
@@ -49,8 +49,8 @@ def test_what_was_chosen_for_a_program_is_no_wish_of_those_that_it_starts():
         import subprocess, sys
         word(1e6)
         code = (
-            "from rondel.run.setup import jax_process as machine;"
-            "print(machine.configure_jax(1e9).split()[-2])"
+            "from rondel.run.setup import jax_process;"
+            "print(jax_process.configure_jax(1e9).split()[-2])"
         )
         print(subprocess.check_output([sys.executable, "-c", code], text=True))
     """
@@ -129,10 +129,10 @@ def test_large_sums_are_split_alike_in_all_processes(env, fields, plan, on, tmp_
                     break
             learner = jax.tree.leaves(run.ring.tree()["learner"])
             numbers = b"".join(np.asarray(leaf).tobytes() for leaf in learner)
-            print(machine.configure_jax().split()[-2], hashlib.sha256(numbers).hexdigest())
+            print(jax_process.configure_jax().split()[-2], hashlib.sha256(numbers).hexdigest())
     """
     file = tmp_path / "wide.py"
-    head = "from rondel.run.setup import jax_process as machine\n\nif __name__ == '__main__':"
+    head = "from rondel.run.setup import jax_process\n\nif __name__ == '__main__':"
     file.write_text(head + textwrap.indent(textwrap.dedent(run), "    "))
     clean = {k: v for k, v in os.environ.items() if "NPROC" not in k and "CACHE" not in k}
     clean |= {"XDG_CACHE_HOME": str(tmp_path)}
@@ -166,9 +166,9 @@ def test_a_device_for_each_copy_that_can_be_a_part_of_one_program(before, plan, 
 
         jax_process.cores = lambda: 2
         jax_process.configure_jax()
-{before}
+        {before}
         prepare("ppo", "CartPole-v1", fields={{"plan": "{plan}", "lanes": 32, "on": "{on}"}})
-        print(jax.local_device_count(), machine.configure_jax().split()[-2])
+        print(jax.local_device_count(), jax_process.configure_jax().split()[-2])
     """)
     told = subprocess.check_output([sys.executable, "-c", code], text=True)
     assert told.split() == [str(devices)] * 2  # XLA has as many threads

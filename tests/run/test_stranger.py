@@ -139,7 +139,7 @@ def test_what_a_file_names_is_not_imported(change, real, trap, tmp_path):
         ("config", {"hidden": [2**30, 2**30]}, "The learner would take"),
         ("config", {"hidden": [2**12, 2**12]}, r"a learner of [\d,]+ bytes, and its arrays are"),
         ("options", {"lanes": 2**36, "block": 1}, "says lanes=68719476736, and its arrays differ"),
-        ("options", {"lag": 2**39}, "1000 rounds are the most"),
+        ("options", {"lag": 2**39}, "lag must be an integer from 0 to 1,000"),
         ("meta", {"in_flight": 10**9}, "says in_flight=1000000000, which is not what Rondel"),
         ("meta", {"round": 2**64}, "says round=18446744073709551616, which"),
         ("meta", {"seed": "x" * 10**6}, "says seed='xxxxx"),

@@ -163,13 +163,13 @@ def test_flags_beat_tuned_settings_which_beat_defaults() -> None:
 
 
 def test_a_free_run_goes_without_the_tuned_scaling_of_rewards() -> None:
-    free = prepare("impala", "CartPole-v1", fields={"plan": "actor*4 | learner", "free": True})
+    free = prepare("impala", "CartPole-v1", fields={"plan": "impala"})
     assert not free.options.scale_rewards
     assert "scale_rewards" not in free.tuned
     in_step = prepare("impala", "CartPole-v1", fields={"plan": "actor*4 | learner"})
     assert in_step.options.scale_rewards
     with pytest.raises(RondelError, match="leave one of the two out"):
-        prepare("impala", "CartPole-v1", fields={"free": True, "scale_rewards": True})
+        prepare("impala", "CartPole-v1", fields={"plan": "impala", "scale_rewards": True})
 
 
 def test_a_tuned_block_that_does_not_fit_what_is_asked_is_left_out() -> None:
@@ -304,7 +304,7 @@ def test_bad_input_gets_a_sentence(request_: dict[str, Any], sentence: str) -> N
 def test_a_run_can_be_evaluated_in_another_world(tmp_path: Path) -> None:
     rondel.train("ppo", "CartPole-v1", steps=300, out=tmp_path, eval_episodes=0, **PPO)
     assert rondel.evaluate(tmp_path, "gymnasium:CartPole-v1", episodes=3).mean > 5
-    with pytest.raises(RondelError, match="other observations"):
+    with pytest.raises(RondelError, match="must have the observations and actions of"):
         rondel.evaluate(tmp_path, "Acrobot-v1", episodes=3)
 
 

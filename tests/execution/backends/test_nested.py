@@ -14,7 +14,7 @@ import rondel
 from execution.backends import tiny
 from rondel.execution.backends.processes.backend import Processes
 from rondel.execution.backends.threads import Threads
-from rondel.run.training import train_loop
+from rondel.run.training import signals
 
 
 def train_in_the_first_step(on: str, steps: int) -> None:
@@ -49,7 +49,7 @@ def test_a_run_inside_a_process_leaves_ctrl_c_to_the_driver() -> None:
     """There it is ignored; else the inner run would stop, and fail the outer one."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with train_loop.interrupts() as asked:
+        with signals.stop_on_signals() as asked:
             os.kill(os.getpid(), signal.SIGINT)
         assert not asked.is_set()
     finally:

@@ -173,8 +173,9 @@ def setup_from(
             f"This run was made in an environment of your own, {saved.env!r}: bring it again, "
             "with env=… in Python or --env on the command line."
         )
-    if not (fields.get("free") or "free" in placing):
-        fields.pop("free", None)  # it leaves that to the plan that it goes on with
+    for name in {"lag", "free"} - placing.keys():
+        if not fields.get(name):
+            fields.pop(name, None)  # it leaves that to the plan that it goes on with
     return prepare(
         algorithm,
         saved.env if env is None else env,

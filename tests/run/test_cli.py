@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import json
 import os
 import signal
@@ -68,6 +69,37 @@ def test_train_eval_and_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert json.loads(capsys.readouterr().out)["eval_return"] is None
 
 
+OWN = """
+from rondel.algorithms import ppo
+from rondel.algorithms.ppo import Config  # whose fields become flags
+
+def halved(config, spec):
+    return ppo.make(config, spec)
+"""
+
+
+def test_an_algorithm_of_ones_own_is_trained_resumed_and_played(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine_for_the_cli.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    own, path = "mine_for_the_cli:halved", str(tmp_path / "run")
+    main.main(["train", own, "CartPole-v1", "--steps", "300", "--out", path, "--json", *SMALL])
+    first = json.loads(capsys.readouterr().out)
+    assert first["algorithm"] == own
+    config = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
+    assert (config["rollout"], config["minibatches"]) == (16, 2)
+    for command in (["resume", path, "--steps", "600"], ["eval", path]):
+        with pytest.raises(SystemExit, match="2"):
+            main.main(command)
+        assert "--algorithm" in capsys.readouterr().err
+    main.main(["resume", path, "--steps", "600", "--algorithm", own, "--json"])
+    assert json.loads(capsys.readouterr().out)["steps"] >= 600
+    main.main(["eval", path, "--episodes", "2", "--algorithm", own, "--json"])
+    assert json.loads(capsys.readouterr().out)["episodes"] == 2
+
+
 def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
     main.main(["list", "algorithms"])
     listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
@@ -93,6 +125,16 @@ def test_ids_are_found_by_a_part_or_a_pattern(
     wanted = list(filter(fits, capsys.readouterr().out.split()))
     main.main(["list", "envs", pattern])
     assert capsys.readouterr().out.split() == wanted != []
+
+
+@pytest.mark.parametrize("name", main.COMMANDS)
+def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main.main([name, "--help"])
+    text = capsys.readouterr().out
+    assert text.startswith(f"usage: rondel {name} ")
+    for field in dataclasses.fields(main.COMMANDS[name].options):
+        assert field.name.replace("_", "-").removesuffix("s") in text.lower()  # paths: PATH...
 
 
 def test_every_field_is_a_flag_with_its_comment(capsys: pytest.CaptureFixture[str]) -> None:
@@ -135,14 +177,20 @@ def test_every_field_is_a_flag_with_its_comment(capsys: pytest.CaptureFixture[st
         (["train", "ppo", "CartPole-v1", "--learning-rat", "1"], "--learning-rate"),
         (["train", "ppo", "CartPole-v1", "--learning-rate", "fast"], "float"),
         (["train", "sac", "Pendulum-v1", "--memory", "gru"], "r2d2, r2d3, a2c"),
-        (["train", "sac", "Pendulum-v1", "--memory=gru"], "sac can't remember"),
+        (
+            ["train", "sac", "Pendulum-v1", "--memory=gru"],
+            "sac has no --memory: it is not recurrent",
+        ),
         (["train"], "`rondel train` needs an algorithm and an environment"),
-        (["train", "ppo"], "`rondel train ppo` needs an environment, before any flags: rondel"),
+        (["train", "ppo"], "`rondel train ppo` needs an environment before any options"),
         (["explain", "ppo", "--lanes", "8"], "`rondel explain ppo` needs an environment"),
-        (["fly"], "no command"),
+        (["fly"], "There is no command 'fly'. Use one of train,"),
+        (["trian"], "Did you mean `rondel train`?"),
+        (["eval", "x", "--epsiodes", "3"], "--episodes INT"),
         (["list", "planets"], "algorithms"),
-        (["list", "envs", "pole", "car"], "perhaps a part of an id"),
-        (["list", "envs", "planets"], "fits 'planets': a part of one"),
+        (["list", "envs", "pole", "car"], "car"),
+        (["list", "algorithms", "pole"], "takes no pattern"),
+        (["list", "envs", "planets"], "matches 'planets'. Use a part of an id"),
         (["eval", "nowhere"], "no such folder"),
         (["resume", "nowhere"], "no such folder"),
         (["record", "nowhere", "file"], "no such folder"),
@@ -256,7 +304,11 @@ def test_an_env_that_leaves_the_process_is_no_success(more: list[str], tmp_path:
 
 
 def test_help_and_version() -> None:
-    assert "rondel train ALGORITHM ENV" in rondel("--help").stdout
+    text = rondel("--help").stdout
+    for command in main.COMMANDS.values():
+        assert f"rondel {command.name} {command.usage} " in text
+        assert command.options.__doc__.partition("\n")[0] in text
+    assert max(map(len, text.splitlines())) <= 100
     assert rondel("--version").stdout.strip() == "0.1.0"
 
 

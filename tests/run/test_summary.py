@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rondel.cli import main
+from rondel.cli import output
 from rondel.formatting import plural
 from rondel.plan.parser import parse
 from rondel.run.preflight import render
@@ -101,7 +101,7 @@ def test_a_speed_that_is_not_known_is_left_out(capsys: pytest.CaptureFixture[str
     clock.tick()
     result = clock.result(None)
     assert result["steps_per_second"] is None
-    main._say(result, as_json=False)
+    output.print_result(result, as_json=False)
     told = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert told == ["algorithm", "env", "seed", "steps", "episodes", "seconds", "path"]
 

@@ -143,8 +143,9 @@ def setup_from(
     if algorithm is None:
         if name not in catalogue.TABLE:
             raise RondelError(
-                f"This run was made by an algorithm of your own, {name!r}: "
-                "load it with algorithm=… and config=…."
+                f"This run has an algorithm of your own, {name!r}: pass it again, with algorithm=… "
+                "(and config=… if its module has no Config) in Python or --algorithm on the "
+                "command line."
             )
         algorithm = name
     known = {field.name for field in dataclasses.fields(Options)}

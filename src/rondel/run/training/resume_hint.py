@@ -14,7 +14,7 @@ from rondel.run.storage import metadata, run_folder
 from rondel.run.storage.checkpoint import CheckpointError
 
 _FLAGS = (
-    *("steps", "until_return", "eval_episodes", "env", "network", "log"),
+    *("steps", "until_return", "eval_episodes", "env", "algorithm", "network", "log"),
     *("plan", "lag", "free", "on", "resources", "address", "deadline", "restarts"),
 )
 _CONFIG_BYTES = 1 << 24  # a config.json beyond is none of ours

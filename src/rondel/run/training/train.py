@@ -155,6 +155,7 @@ def resume(
     log = loggers.names_in(log)
     asked: dict[str, Any] = {"steps": steps, "until_return": until_return, "env": env}
     asked |= {"eval_episodes": eval_episodes, "network": network, "log": tuple(log)}
+    asked |= {"algorithm": algorithm}
     with offer_resume_hint(asked | placing):
         if seeds := run_folder.seeds_in(Path(path)):
             brought = {"algorithm": algorithm, "env": env, "config": config, "network": network}

@@ -1,0 +1,78 @@
+"""Commands that read what runs have written: `profile`, `plot`, `compare`."""
+
+from __future__ import annotations
+
+import dataclasses
+import textwrap
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+
+import tyro
+
+import rondel
+from rondel.cli.command import Command, LoadRun, call
+from rondel.cli.output import print_lines
+from rondel.run.profiling import diagnosis
+
+RunFolders: TypeAlias = Annotated[
+    tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="PATH...")
+]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Profile(LoadRun):
+    """Show where time went and what would be faster."""
+
+    apart: bool = True  # run a few more rounds, to time stages that are one program
+    trace: str | None = None  # a file for its newest events, for Perfetto or Chrome
+    overwrite: bool = False  # replace an existing trace
+
+
+@dataclasses.dataclass(frozen=True)
+class Plot:
+    """Draw learning curves.
+
+    Runs that differ only by seed are one line.
+    """
+
+    paths: RunFolders  # folders of runs, or folders that hold some
+    out: str = "curves.png"  # the picture's file, a .png; an earlier curves.png is replaced
+    against: Literal["steps", "seconds", "both"] = "both"  # the horizontal axis
+    iqm: bool = False  # the interquartile mean of the seeds in place of the mean
+    overwrite: bool = False  # replace an existing file
+
+
+@dataclasses.dataclass(frozen=True)
+class Compare:
+    """Compare runs in a Markdown table.
+
+    It names a winner only if confidence intervals allow that.
+    """
+
+    paths: RunFolders  # folders of runs, or folders that hold some
+    iqm: bool = False  # the interquartile mean of the seeds in place of the mean
+
+
+def _profile(options: Profile) -> None:
+    found = call(rondel.profile, options)
+    # advice to measure stages apart is left out if that was just tried
+    how = "" if options.apart else None
+    advice = diagnosis.diagnose(found, Path(options.path), how).text
+    lines = textwrap.wrap(advice, 80, break_on_hyphens=False, break_long_words=False)
+    trace = [] if options.trace is None else ["", f"Trace: {options.trace}"]
+    print_lines([found.table(), "", *lines, *trace])
+
+
+def _plot(options: Plot) -> None:
+    print_lines([str(call(rondel.plot, options))])
+
+
+def _compare(options: Compare) -> None:
+    print_lines([str(call(rondel.compare, options))])
+
+
+COMMANDS = (
+    Command("profile", "PATH", Profile, _profile),
+    Command("plot", "PATH... [--out FILE]", Plot, _plot),
+    Command("compare", "PATH...", Compare, _compare),
+)

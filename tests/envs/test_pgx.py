@@ -19,9 +19,9 @@ from rondel.envs.registry import known_ids, make
 from rondel.errors import RondelError
 from rondel.execution.loop.ring import Ring
 from rondel.execution.stages.task import Task
-from rondel.nets.encode import encode, encoded_width
 from rondel.nets.images import channels_first
-from rondel.nets.own import own_torso
+from rondel.nets.mlp import encode, encoded_width
+from rondel.nets.torso import own_torso
 from rondel.ops import random
 from rondel.plan.parser import parse
 from rondel.spaces import MASK, STATE

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from rondel.errors import OwnCodeError, RondelError
-from rondel.nets.own import described
+from rondel.nets.torso import described
 from rondel.spaces import Space, zeros
 from rondel.types import Network
 

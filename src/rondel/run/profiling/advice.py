@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from rondel.envs.equivalents import faster_equivalent
-from rondel.envs.registry import is_installed
+from rondel.envs.registry import equivalents, world_of
 from rondel.execution.backends import registry
 from rondel.execution.telemetry.timing import (
     CALLBACK,
@@ -138,7 +137,7 @@ def _against(profile: Profile, bound: Bound) -> Iterator[str]:
         yield from _transport(profile, bound)
     elif name == "dispatch" and about.batched:
         yield _REMEDIES["replay"]
-    elif name == "env" and _is_pool(about):
+    elif name == "env" and _has_threads(about):
         yield from _threads(about)
     elif name == "policy" and about.seen >= _LARGE:
         yield (
@@ -158,7 +157,7 @@ def _against(profile: Profile, bound: Bound) -> Iterator[str]:
     steps = bound.piece.part(STEPS)
     if steps > _MUCH:
         yield f"The policy waits {steps:.0%} for its environments."
-    shared = about.fused or profile.pieces[0].name == IN_TURN or (simulates and _is_pool(about))
+    shared = about.fused or profile.pieces[0].name == IN_TURN or (simulates and _has_threads(about))
     if not shared and not _is_cut_too_much(profile, bound):
         yield from _copies(profile, bound, simulates)
     if simulates:
@@ -204,25 +203,26 @@ def _copies(profile: Profile, bound: Bound, simulates: bool) -> Iterator[str]:
         yield f"More copies of it would help: {about.remedies[name]}."
 
 
-def _is_pool(about: RunFacts) -> bool:
-    """Are its lanes EnvPool's, which step in threads of their own?"""
-    return about.env.startswith(("envpool:", "envpool-xla:"))
+def _has_threads(about: RunFacts) -> bool:
+    """Whether its world steps lanes in threads of its own."""
+    world = world_of(about.env)
+    return world is not None and world.threads
 
 
 def _threads(about: RunFacts) -> Iterator[str]:
-    """EnvPool has a thread for each lane, and for no more than there are cores."""
+    """Advice where each lane has a thread, up to the number of cores."""
     there = about.remedies.get("actors") if registry.find(about.on).remote else None
     if about.lanes < about.cores:
         yield (
-            f"EnvPool steps {about.lanes} of them at the same time, a thread for each lane, and "
-            f"there are {about.cores} cores: more lanes (--lanes) cost hardly more, {_LEARNS}."
+            f"Each of the {about.lanes} lanes steps in a thread of its own, and there are "
+            f"{about.cores} cores: more lanes (--lanes) cost hardly more, {_LEARNS}."
         )
     elif there:
         yield f"More environments at once would help, on other machines: {there}."
     else:
         yield (
-            f"EnvPool steps its lanes in C++, in as many threads as there are cores ({about.cores})"
-            ": only more cores would help, or copies of actor on other machines (--on ray)."
+            f"The lanes already step in as many threads as there are cores ({about.cores}): use "
+            "more cores, or copies of actor on other machines (--on ray)."
         )
 
 
@@ -266,12 +266,10 @@ def _moved(profile: Profile) -> int:
 
 
 def _elsewhere(env: str) -> list[str]:
-    """Is there a quicker form of an environment of Gymnasium?"""
-    there = faster_equivalent(env)
-    if there is None:
+    """The same environment in a faster world."""
+    found = next(equivalents(env), None)
+    if found is None:
         return []
-    if there.startswith("jax:"):
-        return [f"{there} is the same in JAX, and part of the program."]
-    get = "" if is_installed("envpool") else ' (pip install "rondel[envpool]")'
-    atari = ", as 84 x 84 grey pixels" if "ALE/" in env else ""
-    return [f"EnvPool has this environment too, in C++{atari}: {there}{get}."]
+    world, there = found
+    get = "" if world.installed else f" ({world.install})"
+    return [f"{there.id} is the same environment, {there.how}{get}."]

@@ -18,7 +18,7 @@ from rondel.algorithms.tuned import TUNED
 from rondel.algorithms.wrappers import with_observation_normalisation, with_reward_scaling
 from rondel.envs.guard.check import check
 from rondel.envs.guard.crash_report import report_if_process_dies
-from rondel.envs.registry import id_without_world, is_builtin, make
+from rondel.envs.registry import id_without_world, is_builtin, make, world_of
 from rondel.errors import RondelError, at_least
 from rondel.execution.backends import registry
 from rondel.execution.stages import learning
@@ -195,10 +195,12 @@ def check_plan(task: Task, plan: Plan, options: Options, name: str) -> None:
             "takes lanes as they come: leave one of the two out."
         )
     if task.algorithm.fresh and isinstance(task.env, Env) and not task.env.pure:
+        world = world_of(task.env.spec.id)
+        bare = id_without_world(task.env.spec.id)
+        on_host = f" Use {world.on_host}:{bare}." if world and world.on_host else ""
         raise RondelError(
-            f"{name} starts new episodes in every round, and the lanes of {task.env.spec.id} can't "
-            "be started inside of a program: "
-            f"envpool:{id_without_world(task.env.spec.id)} would work."
+            f"{name} starts new episodes in every round, but {task.env.spec.id} can't start them "
+            f"inside a program.{on_host}"
         )
     check_fit(
         plan,

@@ -18,7 +18,7 @@ from rondel.execution.backends import registry
 
 @dataclasses.dataclass(frozen=True)
 class List:
-    """List algorithms, backends, worlds or environments."""
+    """List what is available."""
 
     what: tyro.conf.Positional[Literal["algorithms", "backends", "worlds", "envs"]]  # what to list
     pattern: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[PATTERN]")] = ""

@@ -115,8 +115,8 @@ def test_a_file_never_says_what_is_imported(module, tmp_path):
         (":x", "can't be imported"),
         ("a_module_of_mine:x", "a_module_of_mine has no 'x'"),
         ("a_module_of_mine:", "a_module_of_mine has no ''"),
-        ((init,), "is no network: it should be a pair"),
-        (lambda space: 7, "7 is no network"),
+        ((init,), r"network must be a pair \(init, apply\)"),
+        (lambda space: 7, "such a pair, got 7"),
         (
             three_axes,
             r"own:three_axes can't make a network for observations float32\[4\]: ValueError: not",

@@ -19,8 +19,9 @@ from rondel.plan.pieces import Piece
 from rondel.plan.plan import Plan
 from rondel.run.profiling.run_profile import RunFacts
 from rondel.run.setup import jax_process
+from rondel.run.setup.checks import check_plan
 from rondel.run.setup.memory_shapes import bytes_of
-from rondel.run.setup.prepare import Setup, check_plan
+from rondel.run.setup.prepare import Setup
 from rondel.spaces import zeros
 from rondel.types import Env
 

@@ -35,8 +35,8 @@ from rondel.run.profiling.plan_alternatives import facts_of
 from rondel.run.profiling.profile_files import FILE, TRACE, read, write
 from rondel.run.profiling.run_profile import TIMING, WIDER, Profile, TimeShare, take_profile
 from rondel.run.session.run import Run
-from rondel.run.setup import jax_process
-from rondel.run.setup.prepare import Setup, block_for, prepare
+from rondel.run.setup.options import block_for
+from rondel.run.setup.prepare import Setup, prepare
 from rondel.run.storage import locate
 from rondel.run.storage.atomic_files import refuse_to_replace, replace_file
 from rondel.run.storage.metadata import SavedRun
@@ -135,7 +135,6 @@ def _measured(
     network: Any = None,
 ) -> Profile:
     """The same with the stages of its programs measured apart."""
-    jax_process.configure_jax()
     saved = read_checkpoint(locate.find_checkpoint(folder))
     placing = {"on": registry.IN_DRIVER, "plan": "all", "free": False, "lag": 0}
     setup = setup_from(saved, algorithm, env, config, network, placing)

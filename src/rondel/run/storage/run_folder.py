@@ -18,7 +18,8 @@ from rondel.envs.registry import id_without_world, names
 from rondel.envs.world import split
 from rondel.errors import RondelError
 from rondel.plan.parser import parse
-from rondel.run.setup.prepare import Options, Setup, prepare
+from rondel.run.setup.options import Options
+from rondel.run.setup.prepare import Setup, prepare
 from rondel.run.setup.user_network import is_own
 from rondel.run.storage.atomic_files import replace_file
 from rondel.run.storage.locate import META

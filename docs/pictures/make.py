@@ -10,27 +10,18 @@ It trains in a temporary folder; what the pages show between `<!-- name -->` and
 from __future__ import annotations
 
 import argparse
-import io
 import json
-import os
-import pty
-import re
-import subprocess
-import sys
 import tempfile
-import textwrap
 from collections import defaultdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 from PIL import Image
-from rich.console import Console
-from rich.text import Text
 
 import rondel
 from rondel.run.analysis import plot_style
-from rondel.run.profiling.diagnosis import diagnose
+from rondel.run.profiling import diagnosis
 from rondel.run.profiling.run_profile import Profile
 
 DOCS = Path(__file__).parents[1]
@@ -44,9 +35,6 @@ KINDS = {  # what a copy does, and its ink
     "output": "#000000",
     "waits": plot_style.PALE,
 }
-
-
-_PANEL = r"\x1b\[2m╭─(?:\x1b\[[\d;]*m)* .*?╯"  # from its corner above to the one below
 
 
 class Scale(NamedTuple):
@@ -66,33 +54,6 @@ class Event(NamedTuple):
     what: str
     began: float
     took: float
-
-
-def curve(runs: Path, docs: Path, scale: Scale) -> None:
-    """The learning curve that a run leaves in its folder."""
-    out = runs / "curve"
-    _train("ppo", "CartPole-v1", scale.steps, 0, out)
-    picture = docs / "pictures" / "curve.png"
-    picture.write_bytes((out / "curve.png").read_bytes())
-    _shrink(picture)
-
-
-def panel(runs: Path, docs: Path, scale: Scale) -> None:
-    """What a terminal shows while a run goes on: its panel, as an SVG."""
-    asked = ["train", "ppo", HOST, "--plan", CUT, "--eval-episodes", "0"]
-    print(" ".join(asked), flush=True)
-    shown = _on_screen(
-        [*asked, "--steps", f"{12 * scale.host_steps}", "--out", str(runs / "panel")]
-    )
-    panels = re.findall(_PANEL, shown, re.DOTALL)
-    text = Text.from_ansi(panels[len(panels) * 3 // 4])
-    console = Console(file=io.StringIO(), record=True, width=76, force_terminal=True)
-    console.print(text)
-    command = f'rondel train ppo {HOST} --plan "{CUT}"'
-    # fonts of the reader's system: a picture fetches nothing
-    svg = console.export_svg(title=command, unique_id="panel")
-    plain = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
-    (docs / "pictures" / "panel.svg").write_text(plain)
 
 
 def algorithms(runs: Path, docs: Path, scale: Scale) -> None:
@@ -118,52 +79,22 @@ def profile(runs: Path, docs: Path, scale: Scale) -> None:
     out = runs / "profile"
     _train("ppo", HOST, scale.host_steps, 0, out, plan=CUT)
     trace = runs / "trace.json"
-    found = rondel.profile(out, apart=False, trace=trace)
+    found = rondel.profile(out, stages=False, trace=trace)
     names, events = _read(trace)
     _shrink(_draw(found, names, events, docs / "pictures" / "profile.png"))
     table = [line.rstrip() for line in found.table().splitlines()]
-    said = textwrap.wrap(diagnose(found, Path("runs/slow")).text, 80, break_on_hyphens=False)
+    said = diagnosis.lines(found)
     _write(docs / "profiling.md", "profile", "\n".join(["```", *table, "", *said, "```"]))
 
 
 WHOLE = Scale()
-PARTS = {
-    "curve": curve,
-    "panel": panel,
-    "algorithms": algorithms,
-    "plans": plans,
-    "profile": profile,
-}
+PARTS = {"algorithms": algorithms, "plans": plans, "profile": profile}
 
 
 def _train(name: str, env: str, steps: int, seed: int, out: Path, **fields: Any) -> None:
     print(f"{name} {env} {fields}, seed {seed}", flush=True)
     with rondel.train(name, env, steps=steps, seed=seed, out=out, eval_episodes=0, **fields):
         pass
-
-
-def _on_screen(arguments: list[str]) -> str:
-    """All that a `rondel` command writes to a terminal, control characters included."""
-    terminal, end = pty.openpty()
-    size = {"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "40"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "rondel", *arguments],
-        stdout=subprocess.DEVNULL,
-        stderr=end,
-        env=os.environ | size,
-    )
-    os.close(end)
-    written = b""
-    try:
-        while data := os.read(terminal, 65536):
-            written += data
-    except OSError:  # so ends what a terminal gives on Linux
-        pass
-    finally:
-        os.close(terminal)
-    if process.wait() != 0:
-        raise SystemExit(written.decode())
-    return written.decode().replace("\r\n", "\n")
 
 
 def _compared(runs: Path, docs: Path, name: str) -> None:

@@ -5,8 +5,7 @@ import pytest
 
 from envs.rolling import keys, random_actions, roll
 from rondel.envs.jax import probes
-from rondel.envs.jax.world import PROBES
-from rondel.envs.registry import make
+from rondel.envs.registry import PROBES, make
 
 LANES = 512
 

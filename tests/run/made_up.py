@@ -7,19 +7,18 @@ from typing import Any
 from rondel.execution.telemetry.timing import TRANSPORT
 from rondel.run.profiling.run_profile import CopyTimes, Piece, Profile, RunFacts, TimeShare
 
-ABOUT = RunFacts(
+FACTS = RunFacts(
     **{"plan": "all", "on": "processes", "env": "gymnasium:Humanoid-v5", "lanes": 8, "lag": 0},
-    **{"free": False, "traced": False, "fused": False, "cores": 2, "draws": 4, "batched": False},
-    remedies={},
+    **{"free": False, "traced": False, "cores": 2, "draws": 4, "passes": "--epochs", "seen": 0},
 )
 
 
-def made_up(*pieces: Piece, remedies: dict[str, str] | None = None, **other: Any) -> Profile:
+def made_up(*pieces: Piece, **other: Any) -> Profile:
     mine = {name: value for name, value in other.items() if name in RunFacts._fields}
     rest = {name: value for name, value in other.items() if name not in mine}
-    about = ABOUT._replace(remedies=remedies or {}, **mine)
+    facts = FACTS._replace(**mine)
     return Profile(
-        about, **{"seconds": 10.0, "starting": 3.0, "rounds": 10, "pieces": pieces} | rest
+        facts, **{"seconds": 10.0, "starting": 3.0, "rounds": 10, "pieces": pieces} | rest
     )
 
 
@@ -51,4 +50,3 @@ def uneven(name: str, *each: dict[str, float]) -> Piece:
 FUSED = piece("all", all_xla=0.98, driver_python=0.02)
 APART = {"env": 0.05, "policy": 0.1, "memory": 0.05, "gradient": 0.6, "update": 0.2}
 IDLE = piece("driver", driver_callback=0.01, driver_rounds=0.99)
-MORE = {"actors": "--plan MORE", "sleepers": "--plan MANY"}

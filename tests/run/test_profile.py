@@ -16,15 +16,15 @@ import rondel
 from marks import few_of
 from rondel.algorithms import a2c
 from rondel.cli import main
-from rondel.envs.world import is_installed
+from rondel.envs.registry import is_installed
 from rondel.errors import RondelError
 from rondel.execution.telemetry.timing import SIMULATOR, STARTING
 from rondel.run.display.display import Progress, Silent
 from rondel.run.display.utilisation import Utilisation
-from rondel.run.profiling import live, profile
+from rondel.run.profiling import live
 from rondel.run.profiling.diagnosis import diagnose
+from rondel.run.profiling.stage_timing import wider
 from rondel.run.setup.memory_shapes import shard_like
-from rondel.run.storage import metadata
 from rondel.types import Algorithm, EnvSpec
 
 SMALL = {"lanes": 8, "rollout": 16, "epochs": 1, "minibatches": 1, "hidden": (8,), "tuned": False}
@@ -181,10 +181,8 @@ def test_a_workload_is_named_after_what_bounds_it(
         monkeypatch.setattr(live, "_SECONDS", 0.0)
     monkeypatch.setattr(Lame, "made", 0)
     rondel.train(algorithm, env, steps=steps, out=tmp_path, **settings)
-    verdict = diagnose(rondel.profile(tmp_path, apart=name in ("gradient", "dispatch")))
+    verdict = diagnose(rondel.profile(tmp_path, stages=name in ("gradient", "dispatch")))
     assert verdict.bound == bound, verdict.text
-    if name == "room":
-        assert "of their time for room" in verdict.text
     if name in ("env", "room"):  # and while it runs
         assert heard.loads[-1].bound == bound, heard.loads[-1]
 
@@ -210,12 +208,10 @@ def test_all_shares_are_of_the_time_since_all_was_compiled(on: str) -> None:
 @pytest.mark.parametrize(
     ("algorithm", "env"), [("dqn", "CartPole-v1"), ("sac", "Pendulum-v1"), ("ppo", "CartPole-v1")]
 )
-def test_what_is_wider_has_more_rows_in_every_stage(
-    algorithm: str, env: str, tmp_path: Path
-) -> None:
+def test_what_is_wider_has_more_rows_in_every_stage(algorithm: str, env: str) -> None:
     with rondel.start(algorithm, env, steps=1, tuned=False) as run:
         task = run.setup.task
-        wide = profile.wider(metadata.read(run.save(tmp_path))).task
+        wide = wider(run.setup).task
     assert wide.lanes == 4 * task.lanes
     assert shard_like(wide, 1, None).rows == 4 * shard_like(task, 1, None).rows
     assert wide.algorithm.memory.draws == task.algorithm.memory.draws
@@ -223,10 +219,10 @@ def test_what_is_wider_has_more_rows_in_every_stage(
 
 @pytest.mark.parametrize(("fields", "block"), [({"lanes": 1}, 4), ({"lanes": 4, "block": 2}, 2)])
 def test_what_is_wider_acts_in_the_blocks_that_more_lanes_have(
-    fields: dict[str, int], block: int, tmp_path: Path
+    fields: dict[str, int], block: int
 ) -> None:
     with rondel.start("ppo", "CartPole-v1", steps=1, tuned=False, **fields) as run:
-        assert profile.wider(metadata.read(run.save(tmp_path))).task.block == block
+        assert wider(run.setup).task.block == block
 
 
 @pytest.mark.long
@@ -284,19 +280,19 @@ def test_seeds_in_one_program_tell_callbacks_from_output(bound: str, tmp_path: P
     rondel.train(
         "ppo", "CartPole-v1", steps=500, seeds=2, out=tmp_path, eval_episodes=0, **SMALL, **shown
     )
-    verdict = diagnose(rondel.profile(tmp_path / "seed-1", apart=False))
+    verdict = diagnose(rondel.profile(tmp_path / "seed-1", stages=False))
     assert verdict.bound == bound, verdict.text
 
 
 @pytest.mark.long
 @pytest.mark.skipif(not is_installed("envpool"), reason="EnvPool is not here")
-def test_a_pool_inside_of_a_program_is_measured_apart(tmp_path: Path) -> None:
+def test_a_pool_inside_of_a_program_has_its_stages_timed(tmp_path: Path) -> None:
     env = "envpool-xla:CartPole-v1"
     rondel.train("ppo", env, steps=2_000, out=tmp_path, eval_episodes=0, **SMALL)
     found = rondel.profile(tmp_path)
-    assert found.apart is not None
-    assert list(found.apart) == ["env", "policy", "memory", "gradient", "update"]
-    assert found.apart["env"] > 0
+    assert found.stages is not None
+    assert list(found.stages) == ["env", "policy", "memory", "gradient", "update"]
+    assert found.stages["env"] > 0
 
 
 @pytest.mark.parametrize(("steps", "shown"), [("100", False), ("600", True)])
@@ -308,7 +304,7 @@ def test_shares_of_a_single_round_are_not_shown(
         ["train", "ppo", "probe:both", "--steps", steps, "--out", str(tmp_path / "a"), *small]
     )
     said = capsys.readouterr().err
-    assert ("piece, stage" in said, "can't be told" in said) == (shown, not shown)
+    assert ("piece, stage" in said, "Too short to name" in said) == (shown, not shown)
 
 
 def test_a_run_says_it_at_its_end_and_again(
@@ -318,23 +314,23 @@ def test_a_run_says_it_at_its_end_and_again(
     plan = ["--plan", "actor*2 | learner", "--on", "threads", "--block", "4"]
     small = ["--lanes", "8", "--rollout", "16", "--epochs", "1", "--hidden", "8"]
     main.main(["train", "ppo", "probe:both", "--steps", "600", "--out", str(folder), *small, *plan])
-    assert "bounds this run: " in capsys.readouterr().err
-    main.main(["profile", str(folder), "--no-apart", "--trace", str(trace)])
+    assert f"Advice: rondel profile {folder}" in " ".join(capsys.readouterr().err.split())
+    main.main(["profile", str(folder), "--no-stages", "--trace", str(trace)])
     table, _, text = (said := capsys.readouterr().out).partition("\n\n")
-    assert "bounds this run: " in text
+    assert text.startswith("Bottleneck: ")
     assert said.endswith(f"\n\nTrace: {trace}\n")
     assert all(len(line) <= 80 for line in said.splitlines() if str(tmp_path) not in line)
     assert "actor, 2 copies\n" in table
     before = (folder / "config.json").read_bytes()
     for taken in (folder / "config.json", trace):
         with pytest.raises(RondelError, match="is there already"):
-            rondel.profile(folder, apart=False, trace=taken)
+            rondel.profile(folder, stages=False, trace=taken)
     assert (folder / "config.json").read_bytes() == before
-    rondel.profile(folder, apart=False, trace=trace, overwrite=True)
+    rondel.profile(folder, stages=False, trace=trace, overwrite=True)
     with pytest.raises(RondelError, match="there is no folder"):
-        rondel.profile(folder, apart=False, trace=tmp_path / "nowhere" / "trace.json")
-    with pytest.raises(RondelError, match="name a file that ends so"):
-        rondel.profile(folder, apart=False, trace=tmp_path / "trace.png")
+        rondel.profile(folder, stages=False, trace=tmp_path / "nowhere" / "trace.json")
+    with pytest.raises(RondelError, match="must end in"):
+        rondel.profile(folder, stages=False, trace=tmp_path / "trace.png")
     events = json.loads(trace.read_text())["traceEvents"]
     rows = {event["args"]["name"] for event in events if event["ph"] == "M"}
     assert rows == {"actor 1 of 2", "actor 2 of 2", "learner", "driver"}
@@ -344,30 +340,21 @@ def test_a_run_says_it_at_its_end_and_again(
     assert all(event["ts"] / 1e6 > since and event["dur"] >= 0 for event in spans)
 
 
-def test_what_is_ones_own_is_brought_again_to_measure_stages_apart(
+def test_what_is_ones_own_is_brought_again_to_time_stages(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     folder, own = tmp_path / "run", "run.test_profile:Quick"
     small = ["--lanes", "8", "--rollout", "16", "--epochs", "20", "--hidden", "256", "256"]
     small += ["--eval-episodes", "0", "--steps", "2000", "--no-tuned"]
     main.main(["train", "ppo", own, "--out", str(folder), *small])
-    said = " ".join(capsys.readouterr().err.split())
-    assert f"`rondel profile {folder} --env {own}` runs the stages of learner apart" in said
-
     main.main(["profile", str(folder)])
-    said = " ".join(capsys.readouterr().out.split())
-    assert "bring it again" in caplog.text
-    assert "learner bounds this run" in said
-    assert "`rondel profile" not in said  # which is what did not do
-
-    main.main(["profile", str(folder), "--no-apart"])
-    said = " ".join(capsys.readouterr().out.split())
-    assert f"`rondel profile {folder}` with --env runs the stages" in said
-
+    assert "Stages were not timed" in caplog.text
+    assert "--env on the command line" in caplog.text
+    assert "\nBottleneck: learner" in capsys.readouterr().out
     with pytest.raises(RondelError, match=r"run\.test_profile has no 'Quack'"):
         rondel.profile(folder, env="run.test_profile:Quack")
     main.main(["profile", str(folder), "--env", own])
-    assert "\nmeasured apart: env " in capsys.readouterr().out
+    assert "\nstages timed one by one: env " in capsys.readouterr().out
 
 
 def own_a2c(config: a2c.Config, spec: EnvSpec) -> Algorithm:
@@ -385,9 +372,9 @@ def test_an_algorithm_or_a_network_of_ones_own_is_brought_again(part: str, tmp_p
     mine = {"algorithm": own_a2c, "config": config} if part == "algorithm" else {"network": linear}
     asked = {"algorithm": "a2c", "lanes": 8, "rollout": 4, "eval_episodes": 0, "tuned": False}
     rondel.train(env="CartPole-v1", steps=20_000, out=tmp_path, **asked | mine)
-    assert rondel.profile(tmp_path).apart is None
+    assert rondel.profile(tmp_path).stages is None
     found = rondel.profile(tmp_path, **mine)
-    assert found.apart is not None
+    assert found.stages is not None
     assert found.more_rows is not None
 
 
@@ -396,11 +383,11 @@ def test_what_is_no_run_or_has_no_profile_yet_gets_a_sentence(tmp_path: Path) ->
         with pytest.raises(RondelError, match=sentence):
             rondel.profile(path)
 
-    refused(tmp_path / "nowhere", r"no such folder\. A run's folder would do\.")
-    refused(tmp_path, r"holds no run\. A run's folder would do\.")
+    refused(tmp_path / "nowhere", r"does not exist\. Name a run's folder\.")
+    refused(tmp_path, r"holds no run\. Name a run's folder\.")
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "config.json").write_text("{}")
-    refused(tmp_path / "new", "has written no profile yet: it does so at its end, and at each")
+    refused(tmp_path / "new", "has no profile yet: it writes one at its end and with each check")
     refused(tmp_path / "new" / "config.json", "is a file")
     (tmp_path / "five" / "a" / "seed-0" / "checkpoints").mkdir(parents=True)
     refused(tmp_path / "five", "holds a run: give .*five/a/seed-0")
@@ -415,4 +402,4 @@ def test_a_checkpoint_is_as_good_as_the_folder_of_its_run(tmp_path: Path) -> Non
     rondel.train("ppo", "probe:one", steps=600, out=tmp_path, eval_episodes=0, **SMALL)
     newest = tmp_path / "checkpoints" / "000001"
     assert newest.is_dir()
-    assert rondel.profile(newest, apart=False) == rondel.profile(tmp_path, apart=False)
+    assert rondel.profile(newest, stages=False) == rondel.profile(tmp_path, stages=False)

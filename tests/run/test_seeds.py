@@ -75,7 +75,7 @@ def test_a_folder_of_ordinary_runs(trained: Any) -> None:
         assert {p.name for p in run.path.iterdir()} == FILES
         assert json.loads((run.path / "config.json").read_text())["seed"] == seed
         assert run.steps >= 1_000 > rows(run.path)[-2]["steps"]
-    assert rondel.profile(out / "seed-4", apart=False).about.plan == "all"
+    assert rondel.profile(out / "seed-4", stages=False).facts.plan == "all"
     (row,) = rondel.compare(out).rows("CartPole-v1")
     assert row.seeds == 3
 

@@ -19,11 +19,11 @@ CARD = ddpg.CARD._replace(
 
 @dataclass(frozen=True)
 class Config(ddpg.Config):
-    """The algorithm's fields."""
+    """What can be set."""
 
-    n_step: int = 5  # rewards summed before bootstrapping
-    noise: float = 0.4  # deviation of the noise on actions
-    ladder: float = 7.0  # α: lane i of N has noise ** (1 + α i / (N - 1)); 0: one deviation for all
+    n_step: int = 5  # rewards that are summed before bootstrapping
+    noise: float = 0.4  # deviation of the noise on the actions that are taken
+    ladder: float = 7.0  # lane i of B explores with noise ** (1 + ladder i / (B - 1))
     prioritised: bool = True  # draw by TD error instead of uniformly
 
 

@@ -1,21 +1,13 @@
-"""Errors of environments."""
+"""What goes wrong inside an environment."""
 
 from __future__ import annotations
 
-from rondel.errors import OwnCodeError, RondelError
+from rondel.errors import OwnCodeError
 
 
 class EnvError(OwnCodeError):
     """An environment's own code raised.
 
-    The sentence names the environment, the lane, its seed, the step of its episode and the last
-    action.
+    The sentence names the environment, the lane, its seed, where in the episode it happened and
+    the last action.
     """
-
-
-class UnknownId(RondelError):
-    """A world has no such id."""
-
-
-class NotAvailable(RondelError):
-    """A world has the id, but can't make it here; the sentence says what is missing."""

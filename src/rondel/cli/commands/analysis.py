@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import textwrap
-from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 import tyro
@@ -23,7 +21,7 @@ RunFolders: TypeAlias = Annotated[
 class Profile(LoadRun):
     """Show where time went and what would be faster."""
 
-    apart: bool = True  # run a few more rounds, to time stages that are one program
+    stages: bool = True  # run a few more rounds, to time the stages of a program one by one
     trace: str | None = None  # a file for its newest events, for Perfetto or Chrome
     overwrite: bool = False  # replace an existing trace
 
@@ -55,12 +53,8 @@ class Compare:
 
 def _profile(options: Profile) -> None:
     found = call(rondel.profile, options)
-    # advice to measure stages apart is left out if that was just tried
-    how = "" if options.apart else None
-    advice = diagnosis.diagnose(found, Path(options.path), how).text
-    lines = textwrap.wrap(advice, 80, break_on_hyphens=False, break_long_words=False)
     trace = [] if options.trace is None else ["", f"Trace: {options.trace}"]
-    print_lines([found.table(), "", *lines, *trace])
+    print_lines([found.table(), "", *diagnosis.lines(found), *trace])
 
 
 def _plot(options: Plot) -> None:

@@ -1,0 +1,1 @@
+"""The adapter for Gymnasium: any of its environments as a `HostWorld`. Nothing here imports jax."""

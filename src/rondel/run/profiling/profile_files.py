@@ -1,4 +1,4 @@
-"""A run's profile in its folder: as JSON, and its newest events as a trace."""
+"""profile.json and trace.json in a run's folder."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from typing import Any, get_type_hints
 
 from rondel.errors import RondelError
 from rondel.run.profiling.run_profile import CopyTimes, Piece, Profile, RunFacts, TimeShare
-from rondel.run.setup.options import fits
-from rondel.run.storage.atomic_files import replace_file
+from rondel.run.setup.config_overrides import fits
+from rondel.run.storage.atomic_files import refuse_to_replace, replace_file
 
 FILE, TRACE = "profile.json", "trace.json"
+_WHEN = "A run writes it at its end and with each checkpoint."
 _PARTS = ("part", "computed", "lost")  # of one; sums and clocks are rounded
 _MOST = 1.001
 
 
 def write(folder: Path, profile: Profile, events: list[dict[str, Any]] | None = None) -> None:
-    """Beside the run's other files. It is for people: a disk that is full does not end a run."""
-    files = {FILE: json.dumps(asdict(profile), indent=1)}
+    """Write beside the run's other files. A full disk does not end a run for that."""
+    facts = {k: v for k, v in asdict(profile).items() if k != "advice"}
+    files = {FILE: json.dumps(facts, indent=1)}
     if events is not None:
         files[TRACE] = json.dumps({"traceEvents": events})
     for name, text in files.items():
@@ -29,25 +31,39 @@ def write(folder: Path, profile: Profile, events: list[dict[str, Any]] | None = 
             replace_file(folder / name, text + "\n")
 
 
-def read(folder: Path) -> Profile:
-    """What `write` wrote; anyone may have written it."""
-    path = folder / FILE
+def save_trace(folder: Path, target: Path, overwrite: bool) -> None:
+    """Copy a run's trace to a file."""
+    if target.suffix != ".json":
+        raise RondelError(f"A trace is JSON: {target} must end in .json.")
+    refuse_to_replace(target, overwrite)
     try:
-        about = json.loads(path.read_text())
-        pieces = tuple(_piece(*piece) for piece in about.pop("pieces"))
-        driver = about.pop("driver")
-        own = None if driver is None else _piece(*driver)
-        facts = _checked(RunFacts(*about.pop("about")))
-        return _checked(Profile(**about, about=facts, pieces=pieces, driver=own))
+        events = (folder / TRACE).read_bytes()
+    except OSError as error:
+        raise RondelError(f"{folder / TRACE} can't be read: {error.strerror}. {_WHEN}") from error
+    try:
+        replace_file(target, events)
     except OSError as error:
         raise RondelError(
-            f"{path} can't be read: {error.strerror}. A run writes it at its end, and at each "
-            "checkpoint."
+            f"Writing {target} failed: {error.strerror}. Make space there, make the folder "
+            "writable, or choose another."
         ) from error
+
+
+def read(folder: Path) -> Profile:
+    """Read what `write` wrote, and refuse what it would not have written."""
+    path = folder / FILE
+    try:
+        values = json.loads(path.read_text())
+        pieces = tuple(_piece(*piece) for piece in values.pop("pieces"))
+        driver = values.pop("driver")
+        own = None if driver is None else _piece(*driver)
+        facts = _checked(RunFacts(*values.pop("facts")))
+        return _checked(Profile(**values, facts=facts, pieces=pieces, driver=own))
+    except OSError as error:
+        raise RondelError(f"{path} can't be read: {error.strerror}. {_WHEN}") from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise RondelError(
-            f"{path} is no profile of a run of this Rondel. A run writes one at its end, and at "
-            "each checkpoint: `rondel resume` would."
+            f"{path} is not a profile of this version of Rondel. `rondel resume` writes a new one."
         ) from None
 
 
@@ -63,13 +79,13 @@ def _all(shares: Any) -> tuple[TimeShare, ...]:
 
 
 def _checked(record: Any) -> Any:
-    """The record, if its fields are of the types that they should be, and can be shown."""
+    """Return the record if its fields have their types and can be printed."""
     for name, hint in get_type_hints(type(record)).items():
         value = getattr(record, name)
-        if not fits(value, hint) or (name in ("pieces", "apart") and value in ((), {})):
+        if not fits(value, hint) or (name in ("pieces", "stages") and value in ((), {})):
             raise ValueError(name)
         inside = value.values() if isinstance(value, dict) else ()
-        if not all(fits(x, str if name == "remedies" else float) for x in inside):
+        if not all(fits(x, float) for x in inside):
             raise ValueError(name)
         for one in (value, *inside):
             if not _can_be_shown(one) or (name in _PARTS and one is not None and one > _MOST):

@@ -1,7 +1,7 @@
-"""Where the time of a run goes.
+"""Where the time of a run goes: shares by piece, stage and kind, since all was compiled.
 
-Every copy of a piece marks what it has done (`execution.meter`), and so does the driver; here they
-are put together, as shares of the time since all was compiled. `diagnosis` reads them.
+Every copy of a piece marks what it has done (`execution.telemetry.timing`), and so does the driver.
+Here these marks are put together; `diagnosis` names the bottleneck.
 """
 
 from __future__ import annotations
@@ -27,12 +27,15 @@ from rondel.execution.telemetry.timing import (
 )
 from rondel.formatting import size
 from rondel.plan.parser import parse
+from rondel.run.session.run import Run
+from rondel.run.setup import jax_process
+from rondel.run.setup.memory_shapes import bytes_of
+from rondel.run.setup.prepare import Setup
+from rondel.spaces import zeros
+from rondel.types import Env
 
 _LITTLE = 0.005  # shares below are not shown
-TIMING = 10.0  # seconds for which stages are timed apart, and again with more rows
-WIDER = 4  # times the rows
-_MORE = 4  # times as long as one program its stages take to compile, twice, about
-_COMPILING = 2.0  # seconds at the least: what the cache has are the run's programs, and not these
+_PASSES = ("epochs", "updates", "updates_per_step")  # how often an algorithm learns from its data
 IN_TURN = "all, in turn"  # the name of pieces that share a thread
 
 
@@ -97,7 +100,7 @@ class Piece(NamedTuple):
 
 
 class RunFacts(NamedTuple):
-    """What a run is, as far as it matters to what bounds it and what would help."""
+    """What the bottleneck of a run, and advice on it, depend on."""
 
     plan: str
     on: str | None
@@ -106,62 +109,65 @@ class RunFacts(NamedTuple):
     lag: int
     free: bool
     traced: bool  # is its environment a part of the program?
-    fused: bool  # is all of it one program?
-    cores: int  # that it can have
+    cores: int  # of the machine
     draws: int  # gradient steps of a round
-    batched: bool  # do its batches have a size of their own, which lanes don't change?
-    remedies: dict[str, str]  # flags that this run would take, by what they do: see `remedies`
-    passes: str = ""  # the flag that says how often it learns from what it has, if there is one
-    seen: int = 0  # bytes of an observation
+    passes: str  # the flag that says how often it learns from its data, if there is one
+    seen: int  # bytes of an observation
 
     @property
     def sharded(self) -> bool:
-        """Is its memory in several shards? Then its stages can't be measured apart."""
+        """Is its memory in several shards? Then its stages can't be timed one by one."""
         with suppress(RondelError):  # a file may say anything
             return parse(self.plan).copies("memory") > 1
         return False
+
+
+def facts_of(setup: Setup) -> RunFacts:
+    """What matters of a run to its bottleneck."""
+    plan, options, task, config = setup.plan, setup.options, setup.task, setup.config
+    passes = [f"--{name.replace('_', '-')}" for name in _PASSES if hasattr(config, name)]
+    return RunFacts(
+        str(plan),
+        options.on,
+        setup.env_id,
+        task.lanes,
+        plan.lag,
+        plan.free,
+        traced=isinstance(task.env, Env),
+        cores=jax_process.cores(),
+        draws=task.algorithm.memory.draws,
+        passes="".join(passes[:1]),
+        seen=bytes_of(zeros(task.env.spec.observation)),
+    )
 
 
 @dataclass(frozen=True)
 class Profile:
     """Where a run's time went."""
 
-    about: RunFacts
+    facts: RunFacts
     seconds: float  # since all was compiled
     starting: float  # seconds before that
     rounds: int  # since then
     pieces: tuple[Piece, ...]
     driver: Piece | None = None  # where it is not in the same thread as the pieces
-    restarts: int = 0  # times that copies were started again, in all
-    lost: float = 0.0  # the part of the time in which some of them were not there
-    apart: dict[str, float] | None = None  # shares of stages in one program, measured apart
+    restarts: int = 0  # of copies, in all
+    lost: float = 0.0  # the part of the time in which some of them were down
+    stages: dict[str, float] | None = None  # shares of stages that were timed one by one
     more_rows: float | None = None  # times as long that a round of four times the rows takes
-    one_step: float | None = None  # seconds of a gradient and its update, measured apart
-    compiling: float = 0.0  # seconds of programs that ran for the first time, of all pieces
+    one_step: float | None = None  # seconds of a gradient and its update, timed so
+    advice: tuple[str, ...] = ()  # what would help, the most important first; only when asked for
 
     @property
-    def widened(self) -> bool:
-        """Would its stages be timed with more rows too? What is cut is not told from dispatch."""
-        return any(s.stage == "all" and s.part > 0.1 for piece in self.pieces for s in piece.shares)
-
-    @property
-    def apart_takes(self) -> float:
-        """Seconds, about, that it would take to measure its stages apart.
-
-        They are compiled once more, then timed for some eight rounds or a bound, in one thread.
-        """
-        work = sum(piece.copies * piece.busy for piece in self.pieces)
-        each = self.seconds / max(self.rounds, 1) * work
-        compiling = max(self.compiling, _COMPILING)
-        if not self.widened:
-            return compiling + _timed(each)
-        return _MORE * compiling + _timed(each) + _timed(WIDER * each)
+    def everyone(self) -> tuple[Piece, ...]:
+        """All pieces, and the driver if it has a thread of its own."""
+        return (*self.pieces, *([self.driver] if self.driver else []))
 
     def table(self) -> str:
-        """Shares by piece, stage and kind, and how they differ among copies: 80 columns at most."""
+        """Shares by piece, stage and kind, with the range over copies; 80 columns at most."""
         head = f"{'piece, stage':14}{'what':19}{'share':>6}{'least, most':>15}{'times':>12}"
         lines = [f"{head}{'bytes':>12}"]
-        for piece in (*self.pieces, *([self.driver] if self.driver else [])):
+        for piece in self.everyone:
             rows = [share for share in piece.shares if share.part >= _LITTLE]
             lines += [piece.title] if rows else []
             for share in sorted(rows, key=lambda share: -share.part):
@@ -169,15 +175,10 @@ class Profile:
                 moved = size(share.bytes) if share.bytes else ""
                 line = f"  {share.stage:12}{what:19}{share.part:6.1%}{_spread(piece, share):>15}"
                 lines.append(f"{line}{share.times:12,}{moved:>12}".rstrip())
-        if self.apart:
-            told = ", ".join(f"{stage} {part:.0%}" for stage, part in self.apart.items())
-            lines.append(f"measured apart: {told}")
+        if self.stages:
+            told = ", ".join(f"{stage} {part:.0%}" for stage, part in self.stages.items())
+            lines.append(f"stages timed one by one: {told}")
         return "\n".join(lines)
-
-
-def _timed(each: float) -> float:
-    """Seconds for which stages are timed, if a round takes `each`: some of it is always done."""
-    return min(8 * each, TIMING + 3 * each)
 
 
 def _busy(shares: Iterable[TimeShare]) -> float:
@@ -185,7 +186,7 @@ def _busy(shares: Iterable[TimeShare]) -> float:
 
 
 def _spread(piece: Piece, share: TimeShare) -> str:
-    """The least and the most that a copy has of it."""
+    """The smallest and the largest share among the copies."""
     if len(piece.each) < 2:
         return ""
     parts = [
@@ -194,46 +195,32 @@ def _spread(piece: Piece, share: TimeShare) -> str:
     return f"{min(parts):.0%} to {max(parts):.0%}"
 
 
-def take_profile(ring: Ring, about: RunFacts) -> tuple[Profile, list[dict[str, Any]]]:
+def take_profile(run: Run) -> tuple[Profile, list[dict[str, Any]]]:
     """The profile of a run so far, and the newest events of all copies for a trace."""
+    ring = run.ring
     every, driver = ring.metered(), ring.meter.told()
     rows: dict[str, tuple[str, TimingReport]] = {}
     for name, one in chain(*every, [("driver", driver)]):
         rows.setdefault(one.who, (IN_TURN if _in_turn(ring) else name, one))
     events = [traced(name, i, one) for i, (name, one) in enumerate(rows.values())]
-    base = ring.base.told if ring.base and ring.round > ring.base.round else {}
-    first = ring.base.round if base and ring.base else 0
-    told = [[_since(one, base.get(one.who)) for _, one in piece] for piece in every]
-    seen = put_together(ring, about, told, _since(driver, base.get(driver.who)))
-    before = max((one.seconds for one in base.values()), default=seen.starting)
-    again = ring.backend.restarts()
-    earlier = ring.base.restarts if base and ring.base else Restarts()
-    lost = min(1.0, (again.seconds - earlier.seconds) / max(seen.seconds, 1e-9))
-    begun = [[base.get(one.who, one) for _, one in piece] for piece in every]
-    seen = replace(seen, starting=before, rounds=ring.round - first, compiling=_compiling(begun))
-    return replace(seen, restarts=again.times, lost=lost), list(chain(*events))
-
-
-def _compiling(told: Sequence[Sequence[TimingReport]]) -> float:
-    """Seconds of the first runs of all pieces' programs, as if one came after the other.
-
-    Copies compile the same; environments are made meanwhile, and processes started.
-    """
-    total, seen = 0.0, set[str]()
-    for every in told:
-        new = [one for one in every if one.who not in seen]
-        seen.update(one.who for one in new)
-        total += max(map(_first_runs, new), default=0.0)
-    return total
-
-
-def _first_runs(one: TimingReport) -> float:
-    mine = (spent for spent in one.spent if spent.kind == STARTING)
-    return sum(spent.seconds for spent in mine if spent.stage not in ("env", "driver", "keeping"))
+    base = ring.base if ring.base and ring.round > ring.base.round else None
+    before = base.told if base else {}
+    told = [[_since(one, before.get(one.who)) for _, one in piece] for piece in every]
+    seen = put_together(ring, facts_of(run.setup), told, _since(driver, before.get(driver.who)))
+    restarts = ring.backend.restarts()
+    down = restarts.seconds - (base.restarts if base else Restarts()).seconds
+    seen = replace(
+        seen,
+        starting=max((one.seconds for one in before.values()), default=seen.starting),
+        rounds=ring.round - (base.round if base else 0),
+        restarts=restarts.times,
+        lost=min(1.0, down / max(seen.seconds, 1e-9)),
+    )
+    return seen, list(chain(*events))
 
 
 def _since(told: TimingReport, before: TimingReport | None) -> TimingReport:
-    """What a copy did since then; one that has begun since has done all of it."""
+    """What a copy did since an earlier report; all that it did if it started later."""
     if before is None:
         return told
     seconds, computed = told.seconds - before.seconds, told.computed - before.computed
@@ -243,11 +230,11 @@ def _since(told: TimingReport, before: TimingReport | None) -> TimingReport:
 
 def put_together(
     ring: Ring,
-    about: RunFacts,
+    facts: RunFacts,
     told: Sequence[Sequence[TimingReport | TimingSummary]],
     driver: TimingReport | TimingSummary,
 ) -> Profile:
-    """The profile of what the copies of each piece say; those who share a thread say the same."""
+    """The profile from the reports of each piece's copies; copies of one thread report the same."""
     pieces: list[Piece] = []
     starting = seconds = 0.0
     seen: set[str] = set()
@@ -255,12 +242,12 @@ def put_together(
         new = {one.who: one for one in every if one.who not in seen}
         seen.update(new)
         if new:
-            pieces.append(_piece(name, list(new.values()), about.on))
+            pieces.append(_piece(name, list(new.values()), facts.on))
         for one in new.values():
             first = sum(spent.seconds for spent in one.spent if spent.kind == STARTING)
             starting, seconds = max(starting, first), max(seconds, one.seconds - first)
-    own = None if driver.who in seen else _piece("driver", [driver], about.on)
-    return Profile(about, seconds, starting, 0, tuple(pieces), own)
+    own = None if driver.who in seen else _piece("driver", [driver], facts.on)
+    return Profile(facts, seconds, starting, 0, tuple(pieces), own)
 
 
 def _in_turn(ring: Ring) -> bool:
@@ -269,14 +256,14 @@ def _in_turn(ring: Ring) -> bool:
 
 
 def _names(ring: Ring) -> list[str]:
-    """What the pieces are called: those that share a thread, or a program, have one name."""
+    """A name for each piece: the same for those that share a thread or a program."""
     if _in_turn(ring) or ring.spreads:
         return [IN_TURN if _in_turn(ring) else "all"] * len(ring.copies)
     return [piece.name for piece in ring.plan.pieces]
 
 
 def traced(name: str, number: int, told: TimingReport) -> list[dict[str, Any]]:
-    """A copy's newest events as Chrome and Perfetto read them: a row of its own, microseconds."""
+    """A copy's newest events as a row for Chrome and Perfetto, in microseconds."""
     row = {"pid": 0, "tid": number}
     events: list[dict[str, Any]] = [
         {"ph": "M", "name": "thread_name", "args": {"name": name}, **row}
@@ -292,21 +279,21 @@ def _piece(name: str, told: Sequence[TimingReport | TimingSummary], on: str | No
     each = []
     for i, one in enumerate(told):
         own = name if len(told) == 1 else f"{name} {i + 1} of {len(told)}"
-        if shares := _shares(one.spent, 1):  # some have said nothing of late
+        if shares := _shares(one.spent, 1):  # some have reported nothing new
             each.append(CopyTimes(own, shares, _computed(one, on)))
     together = _shares(list(chain(*(one.spent for one in told))), len(told))
     return Piece(name, len(told), together, tuple(each))
 
 
 def _computed(one: TimingReport | TimingSummary, on: str | None) -> float | None:
-    """The part of it in which it did not sleep, where the backend can measure that."""
+    """The part of the time in which the copy did not sleep, where the backend measures that."""
     if isinstance(one, TimingSummary) or not registry.find(on).measures_cpu or not one.seconds:
         return None
     return min(1.0, one.computed / one.seconds)
 
 
 def _shares(spent: Sequence[TimeBucket], copies: int) -> tuple[TimeShare, ...]:
-    """The shares of so many copies together, without what is done but once."""
+    """The shares of all copies together, without what is done only once."""
     sums: dict[tuple[str, str], list[Any]] = {}
     for one in spent:
         if one.kind != STARTING:

@@ -23,14 +23,8 @@ from rondel.run.analysis import learning_curve
 from rondel.run.display.display import Display, Progress
 from rondel.run.preflight import render
 from rondel.run.preflight.memory_estimate import MemoryEstimate, estimate
-from rondel.run.profiling import (
-    diagnosis,
-    plan_alternatives,
-    profile,
-    profile_files,
-    run_profile,
-    user_code,
-)
+from rondel.run.profiling import diagnosis, profile_files
+from rondel.run.profiling.run_profile import Profile, take_profile
 from rondel.run.session.run import Run
 from rondel.run.setup import jax_process
 from rondel.run.setup.prepare import Setup
@@ -43,7 +37,6 @@ from rondel.types import HostWorld
 Callback = Callable[[Run, Report], Any]
 CHECKPOINT_SECONDS = 60.0
 _AT_ONCE = 0.05  # seconds
-_LITTLE = 0.05  # of a run's time, that it may take to measure its stages apart
 _ROWS = 1_000  # of metrics.jsonl, about
 EXITED_EARLY = (
     "os._exit was called in this process, by an environment or a library. The run is not at its "
@@ -91,8 +84,7 @@ class RunWriter:
         assert run.path is not None
         self.run, self.path = run, run.path
         self.found = found  # the newest checkpoint
-        self.seen: run_profile.Profile | None = None
-        self._about = plan_alternatives.facts_of(run.setup, run.ring.fused)
+        self.profile: Profile | None = None
         meta = run_folder.run_metadata(
             run.setup, run.limits.steps, run.limits.until_return, run.machine
         )
@@ -133,8 +125,8 @@ class RunWriter:
         if self.found is None or run.ring.round != self._saved:
             self._recorder.sync()
             if run.ring.round > self._first:
-                self.seen, events = run_profile.take_profile(run.ring, self._about)
-                profile_files.write(self.path, self.seen, events)
+                self.profile, events = take_profile(run)
+                profile_files.write(self.path, self.profile, events)
             self.found, self._saved = run.save(), run.ring.round
         return self.found
 
@@ -225,11 +217,8 @@ def run_training(
                         display.note(f"playing {run.eval_episodes:,} greedy episodes")
                     book.finish()
                     ending = render.ending(run, where)
-                    if seen := book.seen:
-                        if stop is None:  # beside other seeds it would be timed with their work
-                            seen = _apart(seen, run, book.path, room, display.note)
-                        text = diagnosis.diagnose(seen, book.path, user_code.measuring(run)).text
-                        ending += f"{_table(seen)}\n{text}"
+                    if book.profile:
+                        ending += f"\n{diagnosis.summary(book.profile, book.path)}"
         except KeyboardInterrupt:
             if ending == failed:  # a second Ctrl-C, which does not wait
                 ending = f"Stopped at once, without saving; its folder is {run.path}."
@@ -237,36 +226,6 @@ def run_training(
         finally:
             display.stop(ending)
     return run
-
-
-def _table(seen: run_profile.Profile) -> str:
-    """Where the time went, in lines of their own; of too few rounds it would mislead."""
-    return f"\n{seen.table()}" if seen.rounds >= diagnosis.ROUNDS else ""
-
-
-def _apart(
-    seen: run_profile.Profile,
-    run: Run,
-    path: Path,
-    room: tuple[MemoryEstimate, int] | None,
-    say: Callable[[str], None],
-) -> run_profile.Profile:
-    """The same with its stages measured apart, where someone looks on and it takes little.
-
-    That is little of the run's time, and of the memory that was free: it is all there once more.
-    """
-    takes = seen.apart_takes
-    little = takes < _LITTLE * seen.seconds and room is not None and 3 * room[0].total < room[1]
-    if not little or not user_code.suffice(run) or not profile.can_be_measured(seen):
-        return seen
-    say(f"measuring its stages apart, for about {takes:.0f} s; Ctrl-C leaves it out")
-    try:
-        return profile.measured(seen, path, **user_code.user_parts(run))
-    except KeyboardInterrupt:  # nobody waits for it
-        return seen
-    except Exception as error:  # a run that is at its end does not fail for this
-        _log.warning("Its stages were not measured apart. %s", error)
-        return seen
 
 
 def _rounds(

@@ -1,0 +1,1 @@
+"""Gymnasium's classic control tasks, traceable: the same physics, rewards, limits and spaces."""

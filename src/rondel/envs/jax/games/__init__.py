@@ -1,0 +1,1 @@
+"""Games for two, written in JAX."""

@@ -1,17 +1,22 @@
-"""What a run could do otherwise: it is offered nothing that it would be refused."""
+"""Other plans for a run: flags that it accepts as they stand."""
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import Any
 
 import pytest
 
 from rondel.plan.parser import parse
-from rondel.run.profiling import plan_alternatives
+from rondel.run.profiling.plan_alternatives import alternative
 from rondel.run.setup import jax_process
-from rondel.run.setup.prepare import prepare
+from rondel.run.setup.prepare import Setup, prepare
 
+PURPOSES = (
+    *("more actors", "more sleeping actors", "no cuts", "fewer cuts", "several cores"),
+    *("one program", "lag", "free"),
+)
 ASKED: list[tuple[str, str, dict[str, Any]]] = [
     ("ppo", "gymnasium:CartPole-v1", {"lanes": 8}),
     ("ppo", "gymnasium:CartPole-v1", {"lanes": 7}),
@@ -25,33 +30,49 @@ ASKED: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
+def found(setup: Setup) -> dict[str, str]:
+    """All that there is for a run, by purpose."""
+    every = {purpose: alternative(setup, purpose) for purpose in PURPOSES}
+    return {purpose: flags for purpose, flags in every.items() if flags}
+
+
+def fields_of(flags: str) -> dict[str, Any]:
+    """What a command line with these flags sets."""
+    values = {r"--no-free\b": "--free ''", r"--free(?! '')\b": "--free 1"}
+    for flag, given in values.items():
+        flags = re.sub(flag, given, flags)
+    words = shlex.split(flags)
+    kinds = {"block": int, "lag": int, "free": bool}
+    pairs = zip((word.removeprefix("--") for word in words[::2]), words[1::2], strict=True)
+    return {name: kinds.get(name, str)(value) for name, value in pairs}
+
+
 @pytest.mark.parametrize(("algorithm", "env", "fields"), ASKED)
 @pytest.mark.parametrize("cores", [1, 2, 16])
-def test_a_run_takes_what_it_is_advised(
+def test_a_run_accepts_what_it_is_advised(
     algorithm: str, env: str, fields: dict[str, Any], cores: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jax_process, "cores", lambda: cores)
-    found = plan_alternatives.facts_of(prepare(algorithm, env, fields=fields), fused=False).remedies
-    for name, flags in found.items():
-        flags, _, gone = flags.partition(" without ")
-        asked = shlex.split(flags.replace("--free", "--free 1"))
-        more = dict(zip([word.removeprefix("--") for word in asked[::2]], asked[1::2], strict=True))
-        kinds = {"block": int, "lag": int, "free": bool}
-        changed = {key: kinds.get(key, str)(value) for key, value in more.items()}
-        if "plan" in changed and name == "whole":
-            fields = {k: v for k, v in fields.items() if f"--{k}" not in gone and k != "on"}
-            assert not {"lag", "free"} & set(fields)
-        prepare(algorithm, env, fields=fields | changed)  # it would refuse what can't be
-        if name == "actors":
+    for purpose, flags in found(prepare(algorithm, env, fields=fields)).items():
+        changed = fields_of(flags)
+        setup = prepare(algorithm, env, fields=fields | changed)  # it refuses what can't be
+        if purpose == "more actors":
             assert parse(changed["plan"]).copies("env") <= cores
+        if purpose == "no cuts":
+            assert (str(setup.plan), setup.plan.lag, setup.plan.free) == ("all", 0, False)
 
 
 def test_a_run_of_few_lanes_is_offered_smaller_blocks() -> None:
     eight = prepare("ppo", "gymnasium:Acrobot-v1", fields={"lanes": 8})
-    found = plan_alternatives.facts_of(eight, fused=False).remedies
-    assert found["sleepers"] == '--plan "actor*4 | learner" --block 2 --on processes'
+    wanted = '--plan "actor*4 | learner" --block 2 --on processes'
+    assert alternative(eight, "more sleeping actors") == wanted
     seven = prepare("ppo", "gymnasium:Acrobot-v1", fields={"lanes": 7})
-    assert "sleepers" not in plan_alternatives.facts_of(seven, fused=False).remedies
+    assert not alternative(seven, "more sleeping actors")
+
+
+def test_a_plan_with_a_range_is_left_as_it_is() -> None:
+    fields = {"lanes": 16, "plan": "actor*1..4 | learner", "on": "ray", "free": True, "lag": 1}
+    assert not found(prepare("impala", "gymnasium:CartPole-v1", fields=fields))
 
 
 @pytest.mark.parametrize(
@@ -60,16 +81,15 @@ def test_a_run_of_few_lanes_is_offered_smaller_blocks() -> None:
         ("CartPole-v1", {"lanes": 64}, '--plan "all*2" --on inline'),
         ("CartPole-v1", {"lanes": 8}, '--plan "all*2" --block 4 --on inline'),
         ("gymnasium:CartPole-v1", {}, '--plan "actor+memory | gradient*2 | update" --on inline'),
-        ("CartPole-v1", {"lanes": 7}, None),
-        ("CartPole-v1", {"lanes": 64, "plan": "all*2", "on": "inline"}, None),
+        ("CartPole-v1", {"lanes": 7}, ""),
+        ("CartPole-v1", {"lanes": 64, "plan": "all*2", "on": "inline"}, ""),
     ],
 )
 def test_a_run_on_one_core_is_offered_others(
-    env: str, fields: dict[str, Any], flags: str | None, monkeypatch: pytest.MonkeyPatch
+    env: str, fields: dict[str, Any], flags: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jax_process, "cores", lambda: 2)
-    found = plan_alternatives.facts_of(prepare("ppo", env, fields=fields), fused=False).remedies
-    assert found.get("cores") == flags
+    assert alternative(prepare("ppo", env, fields=fields), "several cores") == flags
 
 
 GRADIENTS = {"plan": "actor+memory | gradient*2 | update"}
@@ -92,5 +112,5 @@ def test_copies_that_could_be_one_program_are_offered_that(
     env: str, fields: dict[str, Any], cores: int, offered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jax_process, "cores", lambda: cores)
-    found = plan_alternatives.facts_of(prepare("ppo", env, fields=fields), fused=False).remedies
-    assert found.get("devices") == ("--on inline" if offered else None)
+    flags = alternative(prepare("ppo", env, fields=fields), "one program")
+    assert flags == ("--on inline" if offered else "")

@@ -19,14 +19,14 @@ from rondel.execution.telemetry.timing import (
 from rondel.plan.parser import parse
 from rondel.run.profiling import live
 from rondel.run.profiling.live import LiveUtilisation
-from rondel.run.profiling.run_profile import RunFacts
+from run.made_up import FACTS
 
 
 class Ring:
     """Two actors and a learner, who say what the test tells them to."""
 
     plan = parse("actor*2 | learner")
-    here = spreads = fused = False
+    here = spreads = False
     meter = Meter()  # the driver's: it has done nothing
 
     def __init__(self) -> None:
@@ -46,13 +46,9 @@ def glance(who: str, *spent: TimeBucket) -> TimingSummary:
 def seen(monkeypatch: pytest.MonkeyPatch) -> tuple[Ring, LiveUtilisation]:
     monkeypatch.setattr(live, "_FIRST", 0.0)
     monkeypatch.setattr(live, "_SECONDS", 0.0)
-    ring, options = Ring(), SimpleNamespace(on="processes")
-    setup = SimpleNamespace(name="ppo", config=None, env_id="x", options=options)
-    about = {"lag": 0, "free": False, "on": "processes", "env": "x", "traced": False}
-    about |= {"fused": False, "cores": 2, "draws": 1, "batched": False, "remedies": {}}
-    told = RunFacts("actor*2 | learner", lanes=8, **about)
-    monkeypatch.setattr(live, "facts_of", lambda setup, fused: told)
-    run: Any = SimpleNamespace(ring=ring, setup=setup, path=None, env_named=None)
+    ring = Ring()
+    monkeypatch.setattr(live, "facts_of", lambda setup: FACTS)
+    run: Any = SimpleNamespace(ring=ring, setup=None)
     return ring, LiveUtilisation(run)
 
 
@@ -80,7 +76,7 @@ def test_a_window_is_what_was_done_since_the_one_before(seen: tuple[Ring, LiveUt
         (1, pytest.approx(0.2), 2**30),
     ]
     assert (first.bound, first.whose) == ("env", "actor")
-    assert first.text.startswith("env bounds this run: it takes 80% of each round")
+    assert first.text == "env (80% of each round; actor idle 0%)."
     assert first.part == pytest.approx(0.8)
     assert dict(first.pieces[1].parts) == pytest.approx({"learner": 0.2, "waits for data": 0.8})
     # since then: a second actor came, and the first did nothing but act, 6 s; the learner learned
@@ -132,4 +128,4 @@ def test_a_window_has_enough_rounds_to_tell_what_bounds_them(
         load = window.look()
         assert (load is not None) == (seconds == 3.0 or seconds == 4.0)
     assert load is not None
-    assert "can't be told" not in load.text
+    assert load.text.startswith("env (")

@@ -26,7 +26,7 @@ import numpy as np  # noqa: E402
 import optax  # noqa: E402
 from jax import lax  # noqa: E402
 
-from rondel.nets.images import impala, nature  # noqa: E402
+from rondel.nets import images  # noqa: E402
 from rondel.ops import random  # noqa: E402
 from rondel.ops.chunks import mean_grad  # noqa: E402
 from rondel.spaces import Box  # noqa: E402
@@ -90,26 +90,26 @@ def training(
     def learn(state: Any, obs: Any) -> Any:
         return update(state, obs[0])[0] if updates == 1 else lax.scan(update, state, obs)[0]
 
-    state, obs = (params, optimiser.init(params)), images(updates, batch)
+    state, obs = (params, optimiser.init(params)), pictures(updates, batch)
     program = jax.jit(learn)
     return lambda: program(state, obs)
 
 
 def acting(apply: Any, params: Any, batch: int) -> Callable[[], Any]:
-    obs, program = images(batch), jax.jit(apply)
+    obs, program = pictures(batch), jax.jit(apply)
     return lambda: program(params, obs)
 
 
-def images(*batch: int) -> Any:
+def pictures(*batch: int) -> Any:
     return jnp.asarray(np.random.default_rng(0).integers(0, 256, (*batch, *SHAPE)), jnp.uint8)
 
 
 def table() -> list[Row]:
     made = []
-    networks = {"Nature CNN": (nature, plain_nature, 256, 32)}
-    networks["IMPALA ResNet"] = (impala, plain_impala, 64, 8)
-    for name, (make, plain, batch, chunk) in networks.items():
-        network = make(SPACE)
+    networks = {"Nature CNN": ("nature", plain_nature, 256, 32)}
+    networks["IMPALA ResNet"] = ("impala", plain_impala, 64, 8)
+    for name, (kind, plain, batch, chunk) in networks.items():
+        network, _ = images.network(SPACE, images.TRUNKS[kind])
         params = jax.jit(network.init)(random.key(0))
         for updates in (1, 3):
             how = "one call" if updates == 1 else f"{updates} in a scan"

@@ -37,8 +37,8 @@ import optax
 from jax import lax
 
 from rondel.envs.registry import make
+from rondel.nets.mlp import matrix_product
 from rondel.ops.optimisers import packed
-from rondel.ops.products import matrix_product
 from rondel.run.setup import jax_process
 from rondel.spaces import zeros
 

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from rondel.ops.products import matrix_product
+from rondel.nets.mlp import matrix_product
 from rondel.run.setup import jax_process
 
 jax_process.configure_jax(0)

@@ -19,8 +19,8 @@ import rondel
 from rondel.memory.rollout import rollout
 from rondel.nets.mlp import mlp
 from rondel.ops import distributions
-from rondel.ops.masks import masked_mean, standardise
 from rondel.ops.returns import gae
+from rondel.ops.statistics import masked_mean, standardise
 
 
 @dataclass(frozen=True)

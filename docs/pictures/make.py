@@ -10,7 +10,13 @@ It trains in a temporary folder; what the pages show between `<!-- name -->` and
 from __future__ import annotations
 
 import argparse
+import io
 import json
+import os
+import pty
+import re
+import subprocess
+import sys
 import tempfile
 from collections import defaultdict
 from pathlib import Path
@@ -18,6 +24,8 @@ from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 from PIL import Image
+from rich.console import Console
+from rich.text import Text
 
 import rondel
 from rondel.run.analysis import plot_style
@@ -37,6 +45,9 @@ KINDS = {  # what a copy does, and its ink
 }
 
 
+_PANEL = r"\x1b\[2m╭─(?:\x1b\[[\d;]*m)* .*?╯"  # from its corner above to the one below
+
+
 class Scale(NamedTuple):
     """How much is trained: a test takes less."""
 
@@ -54,6 +65,33 @@ class Event(NamedTuple):
     what: str
     began: float
     took: float
+
+
+def curve(runs: Path, docs: Path, scale: Scale) -> None:
+    """The learning curve that a run leaves in its folder."""
+    out = runs / "curve"
+    _train("ppo", "CartPole-v1", scale.steps, 0, out)
+    picture = docs / "pictures" / "curve.png"
+    picture.write_bytes((out / "curve.png").read_bytes())
+    _shrink(picture)
+
+
+def panel(runs: Path, docs: Path, scale: Scale) -> None:
+    """What a terminal shows while a run goes on: its panel, as an SVG."""
+    asked = ["train", "ppo", HOST, "--plan", CUT, "--eval-episodes", "0"]
+    print(" ".join(asked), flush=True)
+    shown = _on_screen(
+        [*asked, "--steps", f"{12 * scale.host_steps}", "--out", str(runs / "panel")]
+    )
+    panels = re.findall(_PANEL, shown, re.DOTALL)
+    text = Text.from_ansi(panels[len(panels) * 3 // 4])
+    console = Console(file=io.StringIO(), record=True, width=76, force_terminal=True)
+    console.print(text)
+    command = f'rondel train ppo {HOST} --plan "{CUT}"'
+    # fonts of the reader's system: a picture fetches nothing
+    svg = console.export_svg(title=command, unique_id="panel")
+    plain = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
+    (docs / "pictures" / "panel.svg").write_text(plain)
 
 
 def algorithms(runs: Path, docs: Path, scale: Scale) -> None:
@@ -88,13 +126,43 @@ def profile(runs: Path, docs: Path, scale: Scale) -> None:
 
 
 WHOLE = Scale()
-PARTS = {"algorithms": algorithms, "plans": plans, "profile": profile}
+PARTS = {
+    "curve": curve,
+    "panel": panel,
+    "algorithms": algorithms,
+    "plans": plans,
+    "profile": profile,
+}
 
 
 def _train(name: str, env: str, steps: int, seed: int, out: Path, **fields: Any) -> None:
     print(f"{name} {env} {fields}, seed {seed}", flush=True)
     with rondel.train(name, env, steps=steps, seed=seed, out=out, eval_episodes=0, **fields):
         pass
+
+
+def _on_screen(arguments: list[str]) -> str:
+    """All that a `rondel` command writes to a terminal, control characters included."""
+    terminal, end = pty.openpty()
+    size = {"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "40"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rondel", *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=end,
+        env=os.environ | size,
+    )
+    os.close(end)
+    written = b""
+    try:
+        while data := os.read(terminal, 65536):
+            written += data
+    except OSError:  # so ends what a terminal gives on Linux
+        pass
+    finally:
+        os.close(terminal)
+    if process.wait() != 0:
+        raise SystemExit(written.decode())
+    return written.decode().replace("\r\n", "\n")
 
 
 def _compared(runs: Path, docs: Path, name: str) -> None:

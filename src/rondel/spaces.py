@@ -125,6 +125,26 @@ STATE = "rondel:game_state"
 """An observation that is a dict with this key carries where a game stands, for algorithms that look
 ahead. No network sees it, and memory need not keep it."""
 
+UNSEEN = (MASK, STATE)
+"""Parts of an observation that no network sees."""
+
+
+def mask_of(obs: Any) -> Any:
+    """The mask of allowed actions; None if the observation has none."""
+    return obs[MASK] if isinstance(obs, dict) and MASK in obs else None
+
+
+def unseen(obs: Any) -> dict[str, Any]:
+    """The parts of an observation that no network sees: a mask, a game's state."""
+    return {name: obs[name] for name in UNSEEN if isinstance(obs, dict) and name in obs}
+
+
+def without_state(obs: Any) -> Any:
+    """An observation, or a space, without a game's state."""
+    if not isinstance(obs, dict):
+        return obs
+    return {name: part for name, part in obs.items() if name != STATE}
+
 
 def zeros(space: Space, *batch: int) -> Any:
     """A tree of NumPy zeros of the space's shape, with `batch` axes in front."""
@@ -135,8 +155,17 @@ def zeros(space: Space, *batch: int) -> Any:
     return np.zeros((*batch, *space.shape), space.dtype)
 
 
+def stacks_frames(space: Space) -> bool:
+    """Does any part of the space stack frames?"""
+    if isinstance(space, dict):
+        return any(map(stacks_frames, space.values()))
+    if isinstance(space, tuple):
+        return any(map(stacks_frames, space))
+    return isinstance(space, Box) and space.frames > 1
+
+
 def unstacked(space: Space) -> Space:
-    """The same, but for the word on frames, which only memory needs."""
+    """The space without its numbers of frames, which only memory needs."""
     if isinstance(space, dict):
         return {name: unstacked(part) for name, part in space.items()}
     if isinstance(space, tuple):

@@ -177,7 +177,7 @@ def test_the_target_moves_every_so_many_updates(rate, share):
 
 
 def test_minibatches_are_of_whole_lanes():
-    with pytest.raises(RondelError, match=r"minibatches=3 does not divide the 8 rows of a round"):
+    with pytest.raises(RondelError, match=r"minibatches must divide the 8 rows .*, got 3"):
         rondel.start("impala", "CartPole-v1", lanes=8, minibatches=3)
 
 

@@ -100,12 +100,12 @@ def test_the_host_loop_gives_the_same_numbers_under_every_plan():
 
 
 def test_a_sequence_must_divide_the_rollout():
-    with pytest.raises(RondelError, match=r"sequence=5 doesn't divide rollout=16: 1, 2, 4, 8, 16"):
+    with pytest.raises(RondelError, match=r"sequence must divide rollout=16, got 5. Use 1, 2,"):
         rondel.start("ppo", "probe:memory", rollout=16, memory="gru", sequence=5)
 
 
 def test_an_unknown_memory_gets_a_sentence():
-    with pytest.raises(RondelError, match="no memory 'rnn': gru, lstm and none would work"):
+    with pytest.raises(RondelError, match="memory must be none, gru or lstm, got 'rnn'"):
         rondel.start("ppo", "probe:memory", memory="rnn")
 
 

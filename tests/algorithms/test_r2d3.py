@@ -104,7 +104,7 @@ def test_what_can_not_work_gets_a_sentence(fields, sentence):
 
 
 def test_rewards_that_change_their_scale_are_refused(shown):
-    with pytest.raises(RondelError, match="the rewards of demonstrations stay as they are"):
+    with pytest.raises(RondelError, match="can't scale the rewards of demonstrations"):
         rondel.start("r2d3", "KeyDoor-v0", demonstrations=shown, scale_rewards=True)
 
 

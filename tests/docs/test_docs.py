@@ -22,7 +22,6 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 OWN_ALGORITHM = ROOT / "docs" / "write-your-own-algorithm.md"
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_LINK = re.compile(r"\]\(([^)#]*)(#[^)]*)?\)")
 
 
 @pytest.fixture
@@ -108,20 +107,3 @@ def test_the_algorithm_that_a_page_writes_learns(run_page):
     assert shown.solved.evaluate(episodes=50).mean == 1.0
     assert shown.run.setup.env_id == "jax:CartPole-v1"
     assert shown.run.return_mean > 150
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_links_between_pages_lead_somewhere(page):
-    for match in _LINK.finditer(page.read_text()):
-        target, anchor = match[1], (match[2] or "")[1:]
-        if target.startswith("http"):
-            continue
-        path = page.parent / target if target else page
-        assert path.exists(), f"{page.name} links to {target}"
-        if anchor:
-            assert anchor in anchors(path), f"{page.name} links to {target}#{anchor}"
-
-
-def anchors(page):
-    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}

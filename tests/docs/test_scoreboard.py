@@ -37,16 +37,19 @@ def test_the_readme_shows_what_was_measured(report):
 def test_only_rows_that_were_measured_are_shown_and_who_is_ahead_is_shown_ahead(
     report, monkeypatch
 ):
-    fast, slow = (
-        report.Row("quick", "a thing", "s", None, ("sb3_x", "sbx_x"), goal=3, less=True),
-        (report.Row("other", "another", "s", None, ("sb3_x",))),
+    shown, unmeasured, left_out = (
+        report.Row(name, "a thing", "s", None, ("sb3_x", "sbx_x"), less=True)
+        for name in ("shown", "unmeasured", "left out")
     )
-    monkeypatch.setattr(report, "ROWS", [fast, slow])
+    monkeypatch.setattr(report, "ROWS", [shown, unmeasured, left_out])
+    monkeypatch.setattr(report, "SHORT", ("shown", "unmeasured"))
     figures = {"figures": {"rondel": [2.0, 4.0, 3.0], "sb3_x": [6.0], "sbx_x": [1.5]}}
-    monkeypatch.setattr(report, "load", lambda row: figures if row is fast else None)
-    assert report.short().splitlines()[2:] == [
-        "| quick | a thing | 2.00 x SB3, 0.50 x SBX | 3 x SB3 |"
-    ]
+    monkeypatch.setattr(report, "load", lambda row: None if row is unmeasured else figures)
+    assert report.short().splitlines()[2:] == ["| shown | a thing | 2.00 x SB3, 0.50 x SBX |"]
+
+
+def test_the_rows_of_the_short_table_exist(report):
+    assert {*report.SHORT} <= {row.name for row in report.ROWS}
 
 
 def test_the_tables_of_actors_show_what_was_measured(actors):

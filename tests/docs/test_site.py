@@ -75,9 +75,9 @@ def test_pictures_are_shown_and_small():
         (page.parent / target).resolve()
         for page in PAGES
         for target in _LINK.findall(page.read_text())
-        if target.endswith(".png")
+        if target.endswith((".png", ".svg"))
     }
-    pictures = set((DOCS / "pictures").glob("*.png"))
+    pictures = {path for path in (DOCS / "pictures").iterdir() if path.suffix in (".png", ".svg")}
     assert pictures == shown
     assert all(picture.stat().st_size < 100_000 for picture in pictures)
 
@@ -91,8 +91,11 @@ def test_pictures_are_made_from_real_runs(tmp_path):
     for page in pages:
         shutil.copy(page, docs)
     make.make(list(make.PARTS), docs, make.Scale(5_000, 8_000, seeds=2, host_seeds=1))
-    made = {picture.name for picture in (docs / "pictures").glob("*.png")}
-    assert made == {f"{name}.png" for name in make.PARTS}
+    made = {picture.name for picture in (docs / "pictures").iterdir()}
+    assert made == {picture.name for picture in (DOCS / "pictures").glob("*.[ps][nv]g")}
+    panel = (docs / "pictures" / "panel.svg").read_text()
+    assert "learner" in panel
+    assert "font-face" not in panel  # nothing is fetched from elsewhere
     for page in pages:
         new = (docs / page.name).read_text()
         assert new != page.read_text()  # other runs, other figures

@@ -8,7 +8,8 @@ import pytest
 from envs.rolling import keys, random_actions, roll
 from marks import few_of
 from rondel.envs.guard.sampling import violations
-from rondel.envs.registry import CLASSICS, make
+from rondel.envs.jax.world import CLASSICS
+from rondel.envs.registry import make
 from rondel.spaces import Box
 
 STEPS, LANES = 1100, 4

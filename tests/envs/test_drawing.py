@@ -9,8 +9,9 @@ import pytest
 from rondel.envs.jax.classic import cartpole
 from rondel.envs.jax.drawing import BLUE, INK, PALE, RED, Canvas
 from rondel.envs.jax.games.drawing import draw as draw_board
+from rondel.envs.jax.world import CLASSICS, GAMES, PROBES
 from rondel.envs.obs_image import observation_image
-from rondel.envs.registry import CLASSICS, GAMES, PROBES, make
+from rondel.envs.registry import make
 from rondel.run.playback.single_env import single_env
 from rondel.spaces import MASK, Box, Discrete, MultiBinary
 

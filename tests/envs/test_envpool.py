@@ -183,11 +183,14 @@ def test_actions_without_bounds_pass_as_they_are():
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ("envpool:Pongg-v5", ["no environment 'envpool:Pongg-v5' in EnvPool", "Pong-v5"]),
-        ("envpool:Pong-v5?episodc_life=1", ["no argument 'episodc_life'", "episodic_life"]),
-        ("envpool:Pong-v5?num_envs=3", ["num_envs", "the run says how many"]),
+        ("envpool:Pongg-v5", ["no environment 'envpool:Pongg-v5'", "Did you mean envpool:Pong-v5"]),
+        (
+            "envpool:Pong-v5?episodc_life=1",
+            ["no argument episodc_life", "mean episodic_life?"],
+        ),
+        ("envpool:Pong-v5?num_envs=3", ["num_envs", "EnvPool gets these from the run"]),
         ("envpool:VizdoomCustom-v1", ["can't be made", "does not exist"]),
-        ("envpool-xla:HalfCheetah-v5", ["64 bits", "envpool:HalfCheetah-v5 would work"]),
+        ("envpool-xla:HalfCheetah-v5", ["64 bits", "Use envpool:HalfCheetah-v5"]),
         ("envpool-xla:Pongg-v5", ["Pong-v5"]),
     ],
 )
@@ -198,7 +201,7 @@ def test_what_cannot_be_gets_a_sentence(asked, words):
 
 
 def test_arguments_that_are_offered_can_be_given():
-    with pytest.raises(RondelError, match=r"there are .*stack_num") as caught:
+    with pytest.raises(RondelError, match=r"It has .*stack_num") as caught:
         make("envpool:Pong-v5?zzz=1")
     assert "seed" not in str(caught.value)
     assert "num_envs" not in str(caught.value)

@@ -12,7 +12,8 @@ import pytest
 from envs.rolling import keys
 from rondel.envs.guard.check import check
 from rondel.envs.jax.games import connect_four, opponents, tic_tac_toe
-from rondel.envs.registry import GAMES, make
+from rondel.envs.jax.world import GAMES
+from rondel.envs.registry import make
 from rondel.errors import RondelError
 from rondel.spaces import MASK
 
@@ -208,7 +209,7 @@ def test_games_are_what_an_environment_should_be(env_id):
         ("TicTacToe-v0?opponent=mcts&simulations=true", "a whole number from 1"),
         ("TicTacToe-v0?opponent=random&simulations=10", "for opponent=mcts, not for random"),
         ("TicTacToe-v0?simulations=10", "opponent=mcts&simulations=10 would work"),
-        ("jax:TicTacToe-v0?size=4", "there are: opponent, simulations"),
+        ("jax:TicTacToe-v0?size=4", "It has opponent, simulations"),
     ],
 )
 def test_opponents_that_are_not_there_get_a_sentence(env_id, words):

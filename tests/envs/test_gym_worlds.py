@@ -65,7 +65,7 @@ def test_an_instance_that_cannot_be_copied_asks_for_a_factory():
 
 @pytest.mark.skipif(find_spec("Box2D") is not None, reason="the package is not missing here")
 def test_a_missing_package_gives_the_command_to_install_it():
-    with pytest.raises(RondelError, match=r'pip install "gymnasium\[box2d\]"') as caught:
+    with pytest.raises(RondelError, match=r'pip install "rondel\[box2d\]"') as caught:
         make("gymnasium:LunarLander-v3")
     assert ("envpool:LunarLander-v3" in str(caught.value)) == (find_spec("envpool") is not None)
 

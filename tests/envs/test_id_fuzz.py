@@ -4,8 +4,8 @@ import pytest
 from hypothesis import strategies as st
 
 from fuzz import QUICK_AND_LONG, holds, mutated, sentence
-from rondel.envs.arguments import split
-from rondel.envs.registry import WORLDS, id_without_world, make
+from rondel.envs.registry import id_without_world, make, names
+from rondel.envs.world import split
 from rondel.errors import RondelError
 from rondel.run.storage.run_folder import can_be_made
 
@@ -42,7 +42,7 @@ def test_any_text_is_split_or_gets_a_sentence(effort):
 @QUICK_AND_LONG
 def test_any_text_makes_an_environment_or_gets_a_sentence(effort):
     """Without a second colon: what stands before it is a module, which its user asks for."""
-    worlds = st.sampled_from(WORLDS).flatmap(
+    worlds = st.sampled_from(names()).flatmap(
         lambda world: st.text(max_size=10).map(lambda name: f"{world}:{name.replace(':', '')}")
     )
     given = st.tuples(st.sampled_from(IDS), arguments).map("".join)
@@ -57,8 +57,8 @@ def test_any_text_makes_an_environment_or_gets_a_sentence(effort):
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ("gymnasium:..os:CartPole-v1", "is no name of a module"),
-        ("gymnasium:a b:CartPole-v1", "is no name of a module"),
+        ("gymnasium:..os:CartPole-v1", "must be the name of a module"),
+        ("gymnasium:a b:CartPole-v1", "must be the name of a module"),
         ("gymnasium:CartPole-v1?id=1", "multiple values"),
         ("gymnasium:CartPole-v1?speed=1", "unexpected keyword argument 'speed'"),
     ],

@@ -1,6 +1,6 @@
 """pgx's games against raw pgx, and what an algorithm sees of them."""
 
-import importlib.util
+import sys
 from contextlib import closing
 from functools import cache
 
@@ -19,9 +19,9 @@ from rondel.envs.registry import known_ids, make
 from rondel.errors import RondelError
 from rondel.execution.loop.ring import Ring
 from rondel.execution.stages.task import Task
-from rondel.nets.encode import encode, encoded_width
 from rondel.nets.images import channels_first
-from rondel.nets.own import own_torso
+from rondel.nets.mlp import encode, encoded_width
+from rondel.nets.torso import own_torso
 from rondel.ops import random
 from rondel.plan.parser import parse
 from rondel.spaces import MASK, STATE
@@ -222,8 +222,8 @@ def test_alphazero_learns_it():
         ("pgx:backgammon", "Dice, hidden cards and more than two players"),
         ("pgx:minatar-breakout", "gymnax:Breakout-MinAtar"),
         ("pgx:chequers", "pgx has no environment 'chequers'; those that can be trained on: "),
-        ("pgx:othello?komi=3", "has no argument komi; there are: opponent, simulations."),
-        ("pgx:2048?opponent=random", "has no argument opponent; there are: none."),
+        ("pgx:othello?komi=3", "has no argument komi. It has opponent, simulations."),
+        ("pgx:2048?opponent=random", "has no argument opponent. It has none."),
         ("pgx:othello?opponent=me", "pgx:othello has no opponent 'me'; there are: random, mcts."),
     ],
 )
@@ -234,10 +234,7 @@ def test_what_can_not_be_trained_on_is_said(env_id, sentence):
 
 
 def test_without_pgx_it_is_said_how_to_install_it(monkeypatch):
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        "rondel.envs.pgx.find_spec", lambda name: None if name == "pgx" else find(name)
-    )
+    monkeypatch.setitem(sys.modules, "pgx", None)
     assert known_ids()["pgx"] == []
     with pytest.raises(RondelError, match=r'pip install "rondel\[pgx\]"'):
         make("pgx:othello")

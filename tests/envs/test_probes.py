@@ -5,7 +5,8 @@ import pytest
 
 from envs.rolling import keys, random_actions, roll
 from rondel.envs.jax import probes
-from rondel.envs.registry import PROBES, make
+from rondel.envs.jax.world import PROBES
+from rondel.envs.registry import make
 
 LANES = 512
 

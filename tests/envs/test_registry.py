@@ -7,17 +7,20 @@ import gymnasium
 import pytest
 
 from envs.strange import Plain
-from rondel.envs import registry
 from rondel.envs.errors import EnvError
 from rondel.envs.registry import id_without_world, known_ids, make
+from rondel.envs.world import is_installed
 from rondel.errors import RondelError
 from rondel.types import Env, HostWorld
 
+needs_envpool = pytest.mark.skipif(not is_installed("envpool"), reason="EnvPool is absent")
 
-def test_an_id_without_a_world_takes_the_fastest():
+
+def test_an_id_without_a_world_takes_the_first_that_has_it():
     assert make("CartPole-v1").spec.id == "jax:CartPole-v1"
     assert make("FrozenLake-v1").spec.id == "gymnasium:FrozenLake-v1"
     assert make("gymnasium:CartPole-v1").spec.id == "gymnasium:CartPole-v1"
+    assert make("delay").spec.id == "probe:delay"
 
 
 def test_what_is_an_environment_already_stays_as_it_is():
@@ -47,7 +50,7 @@ def test_one_of_your_own_is_named_by_its_module(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     assert make("my_worlds:line") is make("my_worlds:build")
     assert make("my_worlds:Plain").spec.id == "own:Plain"
-    with pytest.raises(RondelError, match=r"my_worlds has no 'lime'\. Near it: my_worlds:line"):
+    with pytest.raises(RondelError, match=r"my_worlds has no 'lime'\. Did you mean my_worlds:line"):
         make("my_worlds:lime")
     with pytest.raises(EnvError, match="ZeroDivisionError") as caught:
         make("my_broken:line")
@@ -68,9 +71,9 @@ def test_one_of_your_own_is_named_by_its_module(tmp_path, monkeypatch):
         (
             "atari:Pong",
             [
-                "no world 'atari'",
-                "nor such a module",
-                "jax, gymnasium, gymnax, pgx, envpool",
+                "must begin with a world or a module",
+                "got 'atari'",
+                "jax, gymnasium, envpool, envpool-xla, gymnax, pgx, probe",
                 "gymnasium:atari:Pong",
             ],
         ),
@@ -78,7 +81,7 @@ def test_one_of_your_own_is_named_by_its_module(tmp_path, monkeypatch):
         ("gymnasium:Taxi-v3", ["Taxi-v4"]),
         ("CartPole-v1?velocities=no", ["velocities=no is neither true nor false"]),
         ("jax:CartPole-v1?speed=1", ["no argument speed", "velocities"]),
-        (7, ["7 is no environment"]),
+        (7, ["must be an id", "got 7"]),
         (gymnasium.make_vec("CartPole-v1", 4), ["vector environment", "lanes=4"]),
         (lambda: 7, ["made a int"]),
     ],
@@ -90,33 +93,72 @@ def test_what_is_unknown_gets_a_sentence(asked, words):
 
 
 def test_a_version_alone_makes_no_name_near(monkeypatch):
-    monkeypatch.setattr(registry, "find_spec", lambda package: None)
+    monkeypatch.setitem(sys.modules, "envpool", None)
     with pytest.raises(RondelError) as caught:
         make("Pong-v5")
     assert "Ant" not in str(caught.value)
-    assert 'pip install "rondel[envpool]"' in str(caught.value)
+    assert 'envpool may have it (pip install "rondel[envpool]").' in str(caught.value)
 
 
-@pytest.mark.skipif(not registry.is_installed("envpool"), reason="EnvPool is not here")
+@needs_envpool
 @pytest.mark.parametrize("world", ["", "gymnasium:", "envpool:"])
 def test_old_names_of_atari_lead_to_envpools(world):
-    with pytest.raises(RondelError, match=r"Near it: (envpool:)?Pong-v5\.$"):
+    with pytest.raises(RondelError, match=r"Did you mean envpool:Pong-v5\?$"):
         make(f"{world}PongNoFrameskip-v4")
 
 
 def test_a_near_name_is_of_the_world_that_was_asked_if_it_has_it():
     for asked, there in {"gymnasium:CartPoll-v1": "gymnasium:", "jax:CartPoll-v1": "jax:"}.items():
-        with pytest.raises(RondelError, match=f"Near it: {there}CartPole-v1"):
+        with pytest.raises(RondelError, match=f"Did you mean {there}CartPole-v1"):
             make(asked)
 
 
-@pytest.mark.skipif(not registry.is_installed("envpool"), reason="EnvPool is not here")
-@pytest.mark.filterwarnings("ignore:.*out of date")
-@pytest.mark.parametrize("asked", ["HalfCheetah-v3", "gymnasium:HalfCheetah-v3"])
-def test_what_gymnasium_can_not_make_may_be_in_envpool(asked):
-    with pytest.raises(RondelError, match="EnvPool is here and has it: envpool:Half") as caught:
-        make(asked)
+BOX2D = 'gymnasium:LunarLander-v3 needs Box2D (pip install "rondel[box2d]").'
+
+
+@pytest.fixture
+def no_box2d(monkeypatch):
+    """Gymnasium imports Box2D with the module of the environment."""
+    for name in [n for n in sys.modules if n.startswith("gymnasium.envs.box2d")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "Box2D", None)
+
+
+@needs_envpool
+@pytest.mark.usefixtures("no_box2d")
+def test_what_gymnasium_can_not_make_here_comes_from_envpool(caplog):
+    assert make("LunarLander-v3").spec.id == "envpool:LunarLander-v3"
+    assert caplog.messages == [f"Using envpool:LunarLander-v3, since {BOX2D}"]
+    with pytest.raises(RondelError) as caught:
+        make("LunarLander-v3?no_such=1")
+    assert "Box2D" in str(caught.value)
+    assert "envpool:LunarLander-v3?no_such=1 has no argument no_such. It has" in str(caught.value)
+    with pytest.raises(RondelError) as caught:
+        make("gymnasium:LunarLander-v3")
+    assert str(caught.value) == f"{BOX2D} Or use envpool:LunarLander-v3."
     assert not isinstance(caught.value, EnvError)  # which would show Gymnasium's traceback
+
+
+@pytest.mark.usefixtures("no_box2d")
+def test_what_nobody_can_make_here_says_how_to_install_it(monkeypatch, caplog):
+    monkeypatch.setitem(sys.modules, "envpool", None)
+    for module in ("pool", "xla_pool"):
+        monkeypatch.delitem(sys.modules, f"rondel.envs.envpool.{module}", raising=False)
+    with pytest.raises(RondelError) as caught:
+        make("LunarLander-v3")
+    envpool = 'envpool:LunarLander-v3 needs envpool (pip install "rondel[envpool]").'
+    assert str(caught.value) == f"{BOX2D} {envpool}"
+    assert not caplog.messages
+
+
+@needs_envpool
+@pytest.mark.filterwarnings("ignore:.*out of date")
+def test_versions_that_gymnasium_gave_up_may_be_in_envpool(caplog):
+    assert make("HalfCheetah-v3").spec.id == "envpool:HalfCheetah-v3"
+    assert "since gymnasium:HalfCheetah-v3 can't be made: " in caplog.messages[0]
+    with pytest.raises(RondelError, match="Or use envpool:HalfCheetah-v3") as caught:
+        make("gymnasium:HalfCheetah-v3")
+    assert not isinstance(caught.value, EnvError)
 
 
 def test_near_names_are_three_at_most():
@@ -130,9 +172,9 @@ def test_names_are_listed_by_world():
     assert listed["jax"][0] == "CartPole-v1"
     assert "delay" in listed["probe"]
     assert set(listed["gymnasium"]) == set(gymnasium.registry)
-    for world in ("jax", "probe"):
-        for name in listed[world]:
-            assert isinstance(make(f"{world}:{name}"), Env)
+    for asked in ("jax", "probe"):
+        for name in listed[asked]:
+            assert isinstance(make(f"{asked}:{name}"), Env)
 
 
 def test_bare_ids():

@@ -12,8 +12,8 @@ from rondel.execution.hostenv.seeds import Purpose
 from rondel.execution.stages.rng import per_lane, purpose_key
 from rondel.memory.replay import Transitions, prioritised
 from rondel.ops import random
-from rondel.ops.masks import masked_mean
 from rondel.ops.returns import n_step_returns
+from rondel.ops.statistics import masked_mean
 from rondel.types import Algorithm, EnvSpec, HostWorld, Step, Trajectory
 
 

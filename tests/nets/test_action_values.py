@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rondel.nets.action_values import dueling_head, value_head
-from rondel.nets.encode import encode
+from rondel.nets.heads import dueling_head, value_head
+from rondel.nets.mlp import encode
 from rondel.nets.torso import make_torso
 from rondel.ops import random
 from rondel.spaces import Box, Discrete, zeros

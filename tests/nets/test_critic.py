@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rondel.nets.critic import ensemble, make_critic, make_policy
-from rondel.nets.encode import encode
+from rondel.nets.heads import ensemble, make_critic, make_policy
+from rondel.nets.mlp import encode
 from rondel.nets.torso import make_torso
 from rondel.ops import random
 from rondel.spaces import Box, Discrete, zeros

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rondel.nets.encode import encode, encoded_width, mask_of
-from rondel.spaces import MASK, Box, Discrete, MultiBinary, MultiDiscrete, zeros
+from rondel.nets.mlp import encode, encoded_width
+from rondel.spaces import MASK, Box, Discrete, MultiBinary, MultiDiscrete, mask_of, zeros
 
 FLOATS = Box(np.full(2, -np.inf, np.float32), np.full(2, np.inf, np.float32))
 IMAGE = Box(np.zeros((2, 2), np.uint8), np.full((2, 2), 255, np.uint8), "uint8")

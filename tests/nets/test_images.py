@@ -10,7 +10,6 @@ import pytest
 from marks import few_of
 from rondel.errors import RondelError
 from rondel.nets import images
-from rondel.nets.images import minatar, nature
 from rondel.nets.torso import make_torso
 from rondel.ops import random
 from rondel.spaces import MASK, Box, Discrete, MultiBinary, zeros
@@ -42,6 +41,10 @@ def conv(layer, x, stride=1, padding="SAME"):
 
 def pool(x):
     return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
+
+
+def network_of(kind, space):
+    return images.network(space, images.TRUNKS[kind])[0]
 
 
 def plain(kind, params, x):
@@ -102,7 +105,7 @@ def test_features_and_gradients_are_those_of_the_paper(kind, rows):
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_number_of_leading_axes(kind, batch):
     space = box(*KINDS[kind])
-    network = getattr(images, kind)(space)
+    network = network_of(kind, space)
     params = jax.eval_shape(network.init, random.key(0))
     out = jax.eval_shape(network.apply, params, observe(space, *batch))
     assert out.shape == (*batch, WIDTHS[kind])
@@ -110,7 +113,7 @@ def test_any_number_of_leading_axes(kind, batch):
 
 def test_rows_of_a_batch_stay_apart():
     space = box(10, 10, 2)
-    network = minatar(space)
+    network = network_of("minatar", space)
     params, obs = build(network), observe(space, 2, 3)
     out = jax.jit(network.apply)(params, obs)
     for i in range(2):
@@ -123,7 +126,7 @@ def test_rows_of_a_batch_stay_apart():
 def test_channels_first_or_last_are_the_same_image(kind):
     high, wide, channels = KINDS[kind]
     last, first = box(high, wide, channels), box(channels, high, wide)
-    one, two = getattr(images, kind)(last), getattr(images, kind)(first)
+    one, two = network_of(kind, last), network_of(kind, first)
     params, obs = build(one), observe(last, 2)
     seen = jax.jit(two.apply)(params, np.moveaxis(obs, -1, 1))
     np.testing.assert_allclose(seen, jax.jit(one.apply)(params, obs), rtol=1e-5, atol=1e-6)
@@ -137,8 +140,8 @@ def test_stacked_images_are_one_with_the_channels_of_all(one, batch):
     rows = obs.reshape(-1, *stack.shape)
     last = rows if one[-1] == 3 else rows.transpose(0, 1, 3, 4, 2)
     channels = last.transpose(0, 2, 3, 1, 4).reshape(-1, 40, 44, 6)  # those of the older first
-    params = build(nature(box(40, 44, 6)))
-    out = nature(stack).apply(params, obs)
+    params = build(network_of("nature", box(40, 44, 6)))
+    out = network_of("nature", stack).apply(params, obs)
     assert out.shape == (*batch, 512)
     expected = plain("nature", params, jnp.asarray(channels, jnp.float32) / 255)
     np.testing.assert_allclose(out.reshape(-1, 512), expected, rtol=1e-4, atol=1e-5)
@@ -146,7 +149,7 @@ def test_stacked_images_are_one_with_the_channels_of_all(one, batch):
 
 def test_bytes_of_two_axes_are_an_image_of_one_channel():
     space = box(40, 44)
-    network = nature(space)
+    network = network_of("nature", space)
     params, obs = build(network), observe(space, 2)
     expected = plain("nature", params, jnp.asarray(obs, jnp.float32)[..., None] / 255)
     np.testing.assert_allclose(network.apply(params, obs), expected, rtol=1e-4, atol=1e-5)
@@ -175,7 +178,7 @@ def test_what_is_square_is_the_image_else_the_smaller_axis_is_channels(shape, fi
 @pytest.mark.parametrize("dtype", ["float32", "bool", "int32"])
 def test_other_numbers_are_taken_as_they_are(dtype):
     space = box(10, 10, 4, dtype=dtype)
-    network = minatar(space)
+    network = network_of("minatar", space)
     params, obs = build(network), observe(space, 2)
     out = jax.jit(network.apply)(params, obs)
     np.testing.assert_allclose(
@@ -184,7 +187,7 @@ def test_other_numbers_are_taken_as_they_are(dtype):
 
 
 def test_bytes_that_a_wrapper_made_numbers_are_not_scaled_again():
-    network = minatar(box(10, 10, 4))
+    network = network_of("minatar", box(10, 10, 4))
     params, obs = build(network), observe(box(10, 10, 4, dtype="float32"), 2)
     out = jax.jit(network.apply)(params, obs)
     np.testing.assert_allclose(out, plain("minatar", params, obs), rtol=1e-4, atol=1e-5)
@@ -207,15 +210,15 @@ def test_of_a_tree_images_are_seen_and_all_else_is_encoded():
     assert out.shape == (2, size) == (2, 2 * 128 + 3 + 2)
     # by name: eyes, gear, speed
     assert out[1, 256:].tolist() == [0.0, 0.0, 1.0, 7.0, 8.0]
-    left = minatar(box(10, 10, 3)).apply(params[:1], obs["eyes"][0])
-    right = minatar(box(1, 8, 9)).apply(params[1:], obs["eyes"][1])
+    left = network_of("minatar", box(10, 10, 3)).apply(params[:1], obs["eyes"][0])
+    right = network_of("minatar", box(1, 8, 9)).apply(params[1:], obs["eyes"][1])
     np.testing.assert_allclose(out[:, :128], left, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(out[:, 128:256], right, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_layers_begin_orthogonal(kind):
-    for layer in jax.jit(getattr(images, kind)(box(*KINDS[kind])).init)(random.key(0))[0]:
+    for layer in jax.jit(network_of(kind, box(*KINDS[kind])).init)(random.key(0))[0]:
         w = np.asarray(layer["w"], np.float64).reshape(-1, layer["w"].shape[-1])
         gram = w @ w.T if w.shape[0] < w.shape[1] else w.T @ w
         gain = gram[0, 0]

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rondel.nets.action_values import dueling_head
+from rondel.nets.heads import dueling_head
 from rondel.nets.mlp import forward
 from rondel.nets.noisy import with_noise, with_spread
 from rondel.nets.torso import make_torso

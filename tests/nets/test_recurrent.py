@@ -75,7 +75,7 @@ def test_gates_are_orthogonal_and_episodes_begin_with_nothing(kind):
 
 
 def test_an_unknown_memory_gets_a_sentence():
-    with pytest.raises(RondelError, match="gru, lstm and none would work"):
+    with pytest.raises(RondelError, match="memory must be none, gru or lstm, got 'rnn'"):
         make_cell("rnn", 1, 1)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from rondel.ops import chunks
 from rondel.ops.chunks import chunked_sum, in_chunks, mean_grad
-from rondel.ops.masks import masked_mean, standardise
+from rondel.ops.statistics import masked_mean, standardise
 
 
 def network(params, rows):

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rondel.ops.masks import masked_mean, standardise
+from rondel.ops.statistics import masked_mean, standardise
 
 VALID = np.array([True, False, True, True])
 

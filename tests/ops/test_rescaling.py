@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rondel.ops import return_distributions
-from rondel.ops.rescaling import rescale, restore
+from rondel.ops.return_distributions import rescale, restore
 
 with warnings.catch_warnings():  # what rlax imports is older than jax
     warnings.simplefilter("ignore")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -141,7 +142,7 @@ def test_plans_that_the_run_would_refuse_are_not_advised(seen: Profile) -> None:
 def test_where_envpool_is_not_installed_the_command_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(advice, "is_installed", lambda package: False)
+    monkeypatch.setitem(sys.modules, "envpool", None)
     assert 'envpool:Humanoid-v5 (pip install "rondel[envpool]"): the' in advised(made_up(IN_ENV))
 
 

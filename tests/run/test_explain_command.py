@@ -33,15 +33,15 @@ FLAGS = [
         (["--on", "proceses"], "got 'proceses'. Did you mean processes?"),
         (
             ["--plan", "actor | memory | gradient*3 | update"],
-            "gradient*3 can't share the 16 rows of a drawn batch evenly; 1, 2, 4 or 8 copies, or "
-            "batches of 15 or 18 rows, would work.\n"
+            "gradient*3 cannot share the 16 rows of a batch evenly. Use 1, 2, 4 or 8 copies, or "
+            "batches of 15 or 18 rows.\n"
             "  actor | memory | gradient*3 | update\n"
             "                   ^^^^^^^^^^\n",
         ),
         (
             ["--plan", "actor | memory*2 | gradient*4 | update", "--batch", "18"],
-            "gradient*4 can't share the 18 rows of a drawn batch evenly; 1, 2, 6 or 18 copies, or "
-            "batches of 16 or 20 rows, would work.",
+            "gradient*4 cannot share the 18 rows of a batch evenly. Use 1, 2, 6 or 18 copies, or "
+            "batches of 16 or 20 rows.",
         ),
         (
             ["--plan", "actor | memory*2 | gradient+update", "--batch", "15"],
@@ -77,9 +77,9 @@ def test_shards_are_refused_that_fit_one_by_one_only(monkeypatch: pytest.MonkeyP
 
 
 def test_one_copy_of_each_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rondel.run.setup import prepare
+    from rondel.run.setup import checks, prepare
 
-    monkeypatch.setattr(prepare, "shard_like", None)
+    monkeypatch.setattr(checks, "shard_like", None)
     fields = {k: v for k, v in DQN.items() if k != "tuned"}
     prepare.prepare("dqn", "CartPole-v1", fields=fields | {"plan": "actor*2 | learner"})
     with pytest.raises(TypeError):

@@ -16,7 +16,7 @@ import rondel
 from marks import few_of
 from rondel.algorithms import a2c
 from rondel.cli import main
-from rondel.envs.registry import is_installed
+from rondel.envs.world import is_installed
 from rondel.errors import RondelError
 from rondel.execution.telemetry.timing import SIMULATOR, STARTING
 from rondel.run.display.display import Progress, Silent

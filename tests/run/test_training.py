@@ -168,7 +168,7 @@ def test_a_free_run_goes_without_the_tuned_scaling_of_rewards() -> None:
     assert "scale_rewards" not in free.tuned
     in_step = prepare("impala", "CartPole-v1", fields={"plan": "actor*4 | learner"})
     assert in_step.options.scale_rewards
-    with pytest.raises(RondelError, match="leave one of the two out"):
+    with pytest.raises(RondelError, match="Leave out one of the two"):
         prepare("impala", "CartPole-v1", fields={"plan": "impala", "scale_rewards": True})
 
 
@@ -276,13 +276,16 @@ def test_an_env_that_raises_shows_its_own_traceback(tmp_path: Path) -> None:
         ({"algorithm": "pppo"}, "Did you mean ppo"),
         ({"env": "CartPol-v1"}, "CartPole-v1"),
         ({"env": "jaxx:CartPole-v1"}, "jax"),
-        ({"learning_rat": 1.0}, "did you mean learning_rate"),
-        ({"learning_rate": "fast"}, "should be float"),
-        ({"rollout": 1.5}, "should be int"),
+        ({"learning_rat": 1.0}, "has no field 'learning_rat'. Did you mean learning_rate?"),
+        (
+            {"learning_rate": "fast"},
+            "must be float, such as .*, got 'fast'",
+        ),
+        ({"rollout": 1.5}, "must be int, such as"),
         ({"hidden": 64}, "several ints"),
         ({"rollout": 0}, "rollout"),
         ({"lanes": 0}, "1 or more"),
-        ({"block": 3}, "1, 2, 4, 8"),
+        ({"block": 3}, "Use 1, 2, 4 or 8"),
         ({"minibatches": 7}, "minibatches"),
         ({"steps": 0}, "1 or more"),
         ({"seed": -1}, "whole number"),
@@ -349,12 +352,12 @@ def test_a_memory_that_does_not_fit_is_refused() -> None:
 @pytest.mark.parametrize(
     ("field", "value", "words"),
     [
-        ("lanes", 10**12, "A round would take .* number of lanes would fit"),
+        ("lanes", 10**12, "A round would take .* fewer lanes would fit"),
         ("rollout", 10**12, "A round would take"),
         ("hidden", (10**12,), "The learner would take .* a smaller network would fit"),
         ("hidden", (10**6, 10**12), "The learner would take"),
-        ("lanes", 10**13, "can't be beyond 1,099,511,627,776"),
-        ("deadline", float("inf"), "deadline=inf can't work"),
+        ("lanes", 10**13, "lanes must be at most 1,099,511,627,776, got 1e"),
+        ("deadline", float("inf"), "deadline must be more than 0 .*, got inf"),
     ],
 )
 def test_numbers_beyond_all_sense_are_refused_at_once(field: str, value: Any, words: str) -> None:

@@ -2,8 +2,8 @@
 
 Mnih et al., Asynchronous Methods for Deep Reinforcement Learning, arXiv 1602.01783, without the
 asynchrony; `a3c` has it. With gae_lambda = 1 the advantages are the paper's: rewards up to the
-round's end, then the value. Rows of a batch are [n, ...]; with a memory a row is a lane's whole
-round [T, ...].
+round's end, then the value. Rows of a batch are [n, ...]; of a recurrent policy a row is a lane's
+whole round [T, ...].
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from functools import partial
 import jax.numpy as jnp
 
 from rondel.algorithms import actor_critic
-from rondel.algorithms.actor_critic import Loss, Rows, pi, turned
+from rondel.algorithms.actor_critic import Loss, Rows, pi
 from rondel.algorithms.card import Card
 from rondel.errors import at_least, from_zero_to_one
 from rondel.memory.rollout import rollout
 from rondel.nets.actor_critic import ActorCritic
 from rondel.ops.distributions import Distribution
-from rondel.ops.masks import masked_mean, standardise
+from rondel.ops.optimisers import adam
+from rondel.ops.returns import swap_time
+from rondel.ops.statistics import masked_mean, standardise
 from rondel.types import Algorithm, Array, EnvSpec, Network, Tree
 
 CARD = Card(
@@ -33,22 +35,22 @@ CARD = Card(
 
 @dataclass(frozen=True)
 class Config:
-    """What can be set."""
+    """The algorithm's fields."""
 
     rollout: int = 16  # steps that each lane takes in a round
     learning_rate: float = 1e-3  # Adam's step size
     anneal_steps: int | None = None  # environment steps over which the step size falls to 0
-    discount: float = 0.99  # worth of a reward one step later
+    discount: float = 0.99  # discount of a reward per step
     gae_lambda: float = 1.0  # 0: one-step advantages, 1: rewards up to the round's end
     value_cost: float = 0.5  # weight of the value loss
     entropy_cost: float = 0.01  # weight of the entropy bonus
-    normalise_advantage: bool = False  # zero mean and unit deviation in each round
-    max_grad_norm: float = 0.5  # gradients beyond this norm are scaled down to it
-    log_std: float = 0.0  # the log of the first deviation of continuous actions, in units of -1..1
+    normalise_advantage: bool = False  # standardise advantages in each round
+    max_grad_norm: float = 0.5  # gradients are clipped to this norm
+    log_std: float = 0.0  # initial log deviation of continuous actions, in units of -1..1
     hidden: tuple[int, ...] = (64, 64)  # widths of the hidden layers
     network: str = "auto"  # auto, mlp, nature, impala, minatar, board, or your own module:function
-    memory: str = "none"  # what it remembers an episode with: none, gru, lstm
-    memory_size: int = 128  # width of that
+    memory: str = "none"  # recurrent cell: none, gru, lstm
+    memory_size: int = 128  # width of the recurrent cell
 
     def __post_init__(self) -> None:
         at_least(1, rollout=self.rollout, memory_size=self.memory_size)
@@ -66,12 +68,12 @@ def loss(
 ) -> tuple[Array, dict[str, Array]]:
     """-A log π(a|s) + ½ (V(s) - target)² - entropy, weighted; means over valid rows.
 
-    Of rows and their advantages, perhaps standardised. The target is that of the rows as they are.
+    `weighed` are rows and their advantages, perhaps standardised; targets use those of the rows.
     """
     rows, advantage = weighed
     carry, rows = rows.carry, rows._replace(carry=())
     if model.recurrent:
-        rows, advantage = turned((rows, advantage))
+        rows, advantage = swap_time((rows, advantage))
     (out, values), _ = model.unroll(params, carry, rows.obs, rows.first)
     out = pi(params, out, rows.obs)
 
@@ -100,20 +102,19 @@ def gradient(
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
     """A2C for an environment with discrete or continuous actions.
 
-    `network` is one of the user's own, from observations to features.
+    `network` is the user's own, from observations to features.
     """
-    remembering = config.memory, config.memory_size
-    model, dist = actor_critic.networks(config, spec, network, *remembering)
-    chunk = actor_critic.chunk_for(config, spec, model, network)
-    optimiser = actor_critic.adam(config.max_grad_norm)
+    recurrent = config.memory, config.memory_size
+    model, dist = actor_critic.networks(config, spec, network, *recurrent)
+    optimiser = adam(config.max_grad_norm, epsilon=1e-5)
     rows = config.discount, config.gae_lambda, config.rollout
 
     return Algorithm(
-        init=partial(actor_critic.init, model.init, optimiser),
+        init=partial(actor_critic.init, model, optimiser),
         acting=lambda state: state.params,
         learning=lambda state: state.params,
         absorb=partial(actor_critic.count_steps, config),
-        gradient=partial(gradient, config, partial(loss, config, model, dist), chunk),
+        gradient=partial(gradient, config, partial(loss, config, model, dist), model.chunk),
         update=partial(actor_critic.descend, config, optimiser),
         act=partial(actor_critic.act, model, dist),
         prepare=partial(actor_critic.prepare, *rows, model),

@@ -1,8 +1,6 @@
-"""What algorithms with a policy and a value have in common: networks, acting, rows, descent.
+"""What algorithms with a policy and a value share: acting, rows with advantages, gradient steps.
 
-Policy and value are two perceptrons; behind an image, a memory or a network of the user's own they
-share all but their last layers. Rows of a batch are [n, ...]; with a memory a row is a sequence
-[L, ...].
+Rows of a batch are [n, ...]; of a recurrent policy a row is a sequence [L, ...].
 """
 
 from __future__ import annotations
@@ -14,17 +12,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from rondel.nets.actor_critic import ActorCritic, separate_networks, shared_torso
-from rondel.nets.encode import mask_of
-from rondel.nets.mlp import mlp
-from rondel.nets.recurrent import make_cell
-from rondel.nets.torso import choose_trunk, chunk_of, make_torso
+from rondel.nets.actor_critic import ActorCritic, make_actor_critic
 from rondel.ops import distributions
 from rondel.ops.chunks import mean_grad
 from rondel.ops.distributions import Distribution
-from rondel.ops.optimisers import packed
-from rondel.ops.returns import gae
-from rondel.spaces import Box
+from rondel.ops.returns import gae, swap_time
+from rondel.spaces import Box, mask_of
 from rondel.types import Array, EnvSpec, Network, Trajectory, Tree
 
 # (params, rows) -> (loss, metrics)
@@ -32,7 +25,7 @@ Loss: TypeAlias = Callable[[Tree, Tree], tuple[Array, dict[str, Array]]]
 
 
 class Descent(Protocol):
-    """What a `Config` says of descent."""
+    """The fields of a `Config` for gradient steps."""
 
     @property
     def learning_rate(self) -> float: ...
@@ -41,7 +34,7 @@ class Descent(Protocol):
 
 
 class Settings(Descent, Protocol):
-    """What a `Config` says of networks and descent."""
+    """The fields of a `Config` for networks and gradient steps."""
 
     @property
     def hidden(self) -> tuple[int, ...]: ...
@@ -52,7 +45,7 @@ class Settings(Descent, Protocol):
 
 
 class State(NamedTuple):
-    """The learner's; some algorithms have one with more."""
+    """The learner's state; some algorithms add to it."""
 
     params: Tree
     opt_state: Tree
@@ -60,19 +53,19 @@ class State(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Items [b, T, ...] on their way to memory, batches [n, ...] when they come back.
+    """Items [b, T, ...] for memory, batches [n, ...] from it.
 
-    With a memory: items [b, T / L, L, ...], batches [n, L, ...].
+    Of a recurrent policy: items [b, T / L, L, ...], batches [n, L, ...].
     """
 
     obs: Tree
     action: Array
     log_prob: Array  # of the action when it was taken
-    value: Array  # of obs, as the acting weights saw it
+    value: Array  # of obs, by the acting weights
     advantage: Array
     valid: Array
-    first: Array | None = None  # where episodes begin; only with a memory, as the next one
-    carry: Tree = ()  # [b, T / L, ...]: what was remembered before each sequence
+    first: Array | None = None  # where episodes begin; only of a recurrent policy, as the next one
+    carry: Tree = ()  # [b, T / L, ...]: before each sequence
 
 
 def networks(
@@ -82,13 +75,14 @@ def networks(
     memory: str = "none",
     memory_size: int = 0,
 ) -> tuple[ActorCritic, Distribution]:
-    """Policy and value for an environment, and how actions are distributed."""
-    remembering = memory, memory_size
+    """Policy and value for an environment, and the distribution of actions."""
     dist = distributions.for_space(spec.action)
-    if not isinstance(spec.action, Box):
-        return network_for(config, spec, dist.size, own, *remembering), dist
-    outputs = dist.size // 2  # the deviations are parameters of their own
-    model = network_for(config, spec, outputs, own, *remembering)
+    continuous = isinstance(spec.action, Box)
+    outputs = dist.size // 2 if continuous else dist.size  # deviations are parameters of their own
+    kind, hidden, space = config.network, config.hidden, spec.observation
+    model = make_actor_critic(kind, space, hidden, outputs, own, memory, memory_size)
+    if not continuous:
+        return model, dist
 
     def init(key: Array) -> Tree:
         return model.init(key) | {"log_std": jnp.full(outputs, config.log_std)}
@@ -96,34 +90,8 @@ def networks(
     return model._replace(init=init), dist
 
 
-def network_for(
-    config: Settings,
-    spec: EnvSpec,
-    outputs: int,
-    own: Network | None,
-    memory: str,
-    memory_size: int,
-) -> ActorCritic:
-    """Two perceptrons where nothing asks for more."""
-    kind = choose_trunk(config.network, spec.observation)
-    if own is None and memory == "none" and kind == "mlp":
-        policy = mlp(spec.observation, config.hidden, outputs, last_scale=0.01)
-        return separate_networks(policy, mlp(spec.observation, config.hidden, 1))
-    torso, width = make_torso(kind, spec.observation, config.hidden, own=own)
-    cell = None if memory == "none" else make_cell(memory, width, memory_size)
-    return shared_torso(torso, width, outputs, cell)
-
-
-def chunk_for(
-    config: Settings, spec: EnvSpec, model: ActorCritic, own: Network | None
-) -> int | None:
-    """How many rows at a time a gradient is made quickest on CPUs; None: all at once."""
-    whole = model.recurrent or own is not None
-    return None if whole else chunk_of(config.network, spec.observation)
-
-
 def pi(params: Tree, out: Array, obs: Tree) -> Array:
-    """The parameters of the actions' distribution, from what the network says."""
+    """The parameters of the actions' distribution, from the policy's outputs."""
     if "log_std" in params:
         return jnp.concatenate([out, jnp.broadcast_to(params["log_std"], out.shape)], -1)
     return distributions.masked(out, mask_of(obs))
@@ -153,31 +121,24 @@ def prepare(
     params: Tree,
     tr: Trajectory,
 ) -> tuple[Rows, Array]:
-    """Rows with advantages, and how many steps there were."""
+    """Rows with advantages, and the number of steps."""
     (_, value), carries = model.unroll(params, tr.carry, tr.obs, tr.first)
     ends = tr.terminated, tr.truncated, tr.valid
     advantage = gae(tr.reward, value, *ends, discount, gae_lambda)
     obs = jax.tree.map(lambda x: x[:-1], tr.obs)
     rows = Rows(obs, tr.action, tr.extras, value[:-1], advantage, tr.valid)
-    if model.recurrent:
-        rows = rows._replace(first=tr.first[:-1])
-    rows = turned(rows)
-    if model.recurrent:
-        starts = turned(jax.tree.map(lambda x: x[:-1:sequence], carries))
-        rows = jax.tree.map(lambda x: x.reshape(x.shape[0], -1, sequence, *x.shape[2:]), rows)
-        rows = rows._replace(carry=starts)
-    return rows, tr.valid.sum(0)
-
-
-def turned(tree: Tree) -> Tree:
-    """From time first to lane by lane, and back."""
-    return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), tree)
+    if not model.recurrent:
+        return swap_time(rows), tr.valid.sum(0)
+    rows = swap_time(rows._replace(first=tr.first[:-1]))
+    rows = jax.tree.map(lambda x: x.reshape(x.shape[0], -1, sequence, *x.shape[2:]), rows)
+    starts = swap_time(jax.tree.map(lambda x: x[:-1:sequence], carries))
+    return rows._replace(carry=starts), tr.valid.sum(0)
 
 
 def grad_of(
     loss: Loss, chunk: int | None, params: Tree, rows: Tree, valid: Array
 ) -> tuple[Tree, dict[str, Array]]:
-    """The gradient of a mean over valid rows, on CPUs `chunk` at a time if it is a number."""
+    """The gradient of a mean over valid rows, on CPUs `chunk` rows at a time if it is a number."""
     if chunk is None or jax.default_backend() != "cpu":
         grads, metrics = jax.grad(loss, has_aux=True)(params, rows)
     else:
@@ -185,30 +146,22 @@ def grad_of(
     return grads, metrics | {"grad_norm": optax.tree.norm(grads)}
 
 
-def count_steps(config: Descent, state: Tree, steps: Array) -> Tree:
-    """The state after a round of so many environment steps [B]."""
-    horizon = config.anneal_steps or 0
-    return state._replace(steps=jnp.minimum(state.steps + steps.sum(), horizon))
-
-
-def init(
-    network_init: Callable[[Array], Tree], optimiser: optax.GradientTransformation, key: Array
-) -> State:
+def init(model: ActorCritic, optimiser: optax.GradientTransformation, key: Array) -> State:
     """The state before the first step."""
-    params = network_init(key)
+    params = model.init(key)
     return State(params, optimiser.init(params), jnp.int32(0))
 
 
-def adam(max_grad_norm: float) -> optax.GradientTransformation:
-    """Directions without a step size."""
-    clip_norm = optax.clip_by_global_norm(max_grad_norm)
-    return packed(optax.chain(clip_norm, optax.scale_by_adam(eps=1e-5)))
+def count_steps(config: Descent, state: Tree, steps: Array) -> Tree:
+    """The state after a round of these environment steps [B]."""
+    horizon = config.anneal_steps or 0
+    return state._replace(steps=jnp.minimum(state.steps + steps.sum(), horizon))
 
 
 def descend(
     config: Descent, optimiser: optax.GradientTransformation, state: Tree, grads: Tree
 ) -> Tree:
-    """The state after a step, whose size falls to 0 in a line if it is annealed."""
+    """The state after a gradient step; an annealed step size falls to 0 linearly."""
     horizon = config.anneal_steps
     left = (horizon - state.steps) / horizon if horizon else 1.0
     direction, opt_state = optimiser.update(grads, state.opt_state)

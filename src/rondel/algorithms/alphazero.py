@@ -1,4 +1,4 @@
-"""AlphaZero: a network that learns from its own search, which it makes better.
+"""AlphaZero: a network that learns from a search that uses it.
 
 Silver et al., Mastering Chess and Shogi by Self-Play with a General Reinforcement Learning
 Algorithm, arXiv 1712.01815; the search is that of Danihelka et al., Policy improvement by planning
@@ -18,18 +18,17 @@ import jax.numpy as jnp
 import optax
 
 from rondel.algorithms import actor_critic
-from rondel.algorithms.actor_critic import State, turned
 from rondel.algorithms.card import Card
 from rondel.errors import RondelError, at_least, from_zero_to_one
 from rondel.memory.sequences import SequenceBatch, Stretch, sequences
 from rondel.nets.actor_critic import ActorCritic, Judged, shared_torso
-from rondel.nets.encode import mask_of, without_state
 from rondel.nets.torso import make_torso
 from rondel.ops import distributions, random
 from rondel.ops.chunks import in_chunks
-from rondel.ops.masks import masked_mean
-from rondel.ops.returns import gae
-from rondel.spaces import Discrete
+from rondel.ops.optimisers import adam
+from rondel.ops.returns import gae, swap_time
+from rondel.ops.statistics import masked_mean
+from rondel.spaces import Discrete, mask_of, without_state
 from rondel.types import Algorithm, Array, Env, EnvSpec, Game, Network, Trajectory, Tree
 
 CARD = Card(
@@ -45,22 +44,22 @@ CARD = Card(
 
 @dataclass(frozen=True)
 class Config:
-    """What can be set."""
+    """The algorithm's fields."""
 
-    rollout: int = 32  # moves of each lane in a round
-    simulations: int = 32  # positions that are looked at before each move
-    considered: int = 16  # moves that a search begins with, at most
-    stray: float = 0.0  # share of moves in training that are not the search's, but any legal one
-    updates: int = 32  # gradient steps of a round
-    batch: int = 256  # positions of a gradient step
-    capacity: int = 100_000  # positions that memory holds
+    rollout: int = 32  # moves of each lane per round
+    simulations: int = 32  # positions that the search visits before each move
+    considered: int = 16  # most moves that a search begins with
+    stray: float = 0.0  # share of training moves that are random legal ones instead of the search's
+    updates: int = 32  # gradient steps per round
+    batch: int = 256  # positions per gradient step
+    capacity: int = 100_000  # positions kept in memory
     warmup: int = 4_000  # moves before the first gradient step
-    value_lambda: float = 1.0  # 1: learn from results, 0: from what the search says one move later
+    value_lambda: float = 1.0  # 1: learn from results, 0: from the search's value one move later
     learning_rate: float = 1e-3  # Adam's step size
     anneal_steps: int | None = None  # moves over which the step size falls to 0
     value_cost: float = 1.0  # weight of the value loss
-    weight_cost: float = 1e-5  # weight of the sum of all squared parameters
-    max_grad_norm: float = 1.0  # gradients beyond this norm are scaled down to it
+    weight_cost: float = 1e-5  # weight of the L2 penalty on parameters
+    max_grad_norm: float = 1.0  # gradients are clipped to this norm
     hidden: tuple[int, ...] = (128, 128)  # widths of the hidden layers
     network: str = "mlp"  # auto, mlp, nature, impala, minatar, board, or your own module:function
 
@@ -76,18 +75,18 @@ class Config:
 
 
 class Found(NamedTuple):
-    """What a search says of a position."""
+    """The result of a search at a position."""
 
-    policy: Array  # [..., actions]: how likely each move ought to be
-    value: Array  # [...]: of playing so
-    strayed: Array  # [...]: was another move made, any legal one?
+    policy: Array  # [..., actions]: improved probabilities of moves
+    value: Array  # [...]: of that policy
+    strayed: Array  # [...]: was a random legal move made instead?
 
 
 class Rows(NamedTuple):
-    """Items [b, T, ...] on their way to memory, batches [n, 1, ...] from there."""
+    """Items [b, T, ...] for memory, batches [n, 1, ...] from it."""
 
     obs: Tree
-    policy: Array  # what the search found
+    policy: Array  # of the search
     target: Array  # for the value: the game's result
     first: Array
     valid: Array
@@ -108,7 +107,7 @@ def search(
     key: Array,
     explore: bool,
 ) -> tuple[Array, Found]:
-    """One lane's move, and what was found; without `explore` nothing is left to chance."""
+    """One lane's move and the result of its search; deterministic without `explore`."""
     mctx = _mctx()
     obs = jax.tree.map(lambda x: x[None], obs)
     look = in_chunks(partial(judge, model))
@@ -117,7 +116,7 @@ def search(
         del key
         state, reward, ended = game.step(state, action)
         logits, value = look(params, game.observe(state))
-        discount = jnp.where(ended, 0.0, -1.0)  # what is good for the other is bad
+        discount = jnp.where(ended, 0.0, -1.0)  # the other player's gain is a loss
         output = mctx.RecurrentFnOutput(
             reward=reward, discount=discount, prior_logits=logits, value=value
         )
@@ -136,11 +135,11 @@ def search(
         gumbel_scale=1.0 if explore else 0.0,
     )
     seen, policy = found.search_tree.summary(), found.action_weights
-    # what the policy that was found is worth; a mean of all visits counts bad moves that were tried
+    # the value of the improved policy; a mean over all visits would count bad moves that were tried
     share = jnp.where(seen.visit_counts > 0, policy, 0.0)
     value = jnp.sum(share * seen.qvalues, -1) / jnp.maximum(jnp.sum(share, -1), 1e-8)
-    said = Found(policy[0], value[0], strayed=jnp.zeros((), bool))
-    return found.action[0].astype(jnp.int32), said
+    result = Found(policy[0], value[0], strayed=jnp.zeros((), bool))
+    return found.action[0].astype(jnp.int32), result
 
 
 def act(
@@ -153,7 +152,8 @@ def act(
     keys: Array,
     explore: bool,
 ) -> tuple[Array, Tree, Found]:
-    # lane by lane: with one key for all, a move would depend on the lanes beside it
+    """The search's move, or now and then a random legal one."""
+    # lane by lane: with one key for all, a move would depend on other lanes
     one = partial(search, config, model, game, params, explore=explore)
     action, found = jax.vmap(one)(obs, random.fold(keys, 0))
     if explore and config.stray > 0.0:
@@ -165,10 +165,10 @@ def act(
 def stray(
     config: Config, mask: Array | None, shape: tuple[int, ...], keys: Array
 ) -> tuple[Array, Array]:
-    """Any legal move [b], and whether it is to be made.
+    """A random legal move [b], and whether to make it.
 
-    Without it games become alike: of positions that neither player would let happen, but others
-    do, there are ever fewer to learn from.
+    Without such moves games become alike: memory lacks positions that both players avoid, but that
+    other opponents reach.
     """
     drawn = random.uniform(keys, 1 + shape[-1])
     legal = jnp.ones(shape) if mask is None else mask
@@ -177,14 +177,14 @@ def stray(
 
 
 def targets(tr: Trajectory, found: Found, last: Array, turn: float, value_lambda: float) -> Array:
-    """What each position [T, b] turned out to be worth to the player whose turn it was.
+    """The outcome of each position [T, b] for the player whose turn it was.
 
         target[t] = reward[t] + turn * (1 - done[t]) *
                     ((1 - value_lambda) * value[t + 1] + value_lambda * target[t + 1])
 
     `turn` is -1 where the next position is the other player's, 1 where it is one's own. A game that
-    goes on beyond the rows counts as the `last` value [b] says. What follows a move that strayed
-    says nothing of the positions before: there the game counts as the search valued it.
+    goes on beyond the rows counts as the `last` value [b]. What follows a random move says nothing
+    of the positions before it: there the search's value counts.
     """
     values = jnp.concatenate([found.value, last[None]])
     reward = jnp.where(found.strayed, found.value, tr.reward)
@@ -195,13 +195,13 @@ def targets(tr: Trajectory, found: Found, last: Array, turn: float, value_lambda
 def prepare(
     config: Config, model: ActorCritic, game: Game, params: Tree, tr: Trajectory
 ) -> tuple[Stretch, Array]:
-    """Positions with what search and game said of them, and how many moves there were."""
+    """Positions with the results of search and game, and the number of moves."""
     _, last = judge(model, params, jax.tree.map(lambda x: x[-1], tr.obs))
     turn = -1.0 if game.self_play else 1.0
     target = targets(tr, tr.extras, last, turn, config.value_lambda)
     obs = jax.tree.map(lambda x: x[:-1], without_state(tr.obs))
     rows = Rows(obs, tr.extras.policy, target, tr.first[:-1], tr.valid)
-    return Stretch(turned(rows), ()), tr.valid.sum(0)
+    return Stretch(swap_time(rows), ()), tr.valid.sum(0)
 
 
 def loss(
@@ -217,11 +217,11 @@ def loss(
     value_loss = mean((rows.target - value) ** 2)
     weights = sum(jnp.sum(x**2) for x in jax.tree.leaves(params))
     total = policy_loss + config.value_cost * value_loss + config.weight_cost * weights
-    wanted = -mean(jnp.sum(jax.scipy.special.xlogy(rows.policy, rows.policy), -1))
+    search_entropy = -mean(jnp.sum(jax.scipy.special.xlogy(rows.policy, rows.policy), -1))
     return total, {
-        "loss/policy": policy_loss - wanted,  # how far the network is from the search
+        "loss/policy": policy_loss - search_entropy,  # divergence of the network from the search
         "loss/value": value_loss,
-        "entropy": wanted,  # of what the search says
+        "entropy": search_entropy,
     }
 
 
@@ -239,23 +239,18 @@ def gradient(
 def make(
     config: Config, spec: EnvSpec, network: Network | None = None, model: Env | None = None
 ) -> Algorithm:
-    """AlphaZero for a game of two, whose rules the environment offers.
+    """AlphaZero for a two-player game whose rules the environment offers.
 
-    `network` is one of the user's own, from observations to features.
+    `network` is the user's own, from observations to features.
     """
     _mctx()
     game = _game(spec, model)
     torso, width = make_torso(config.network, spec.observation, config.hidden, jax.nn.relu, network)
     judges = shared_torso(torso, width, spec.action.n)
-    optimiser = actor_critic.adam(config.max_grad_norm)
+    optimiser = adam(config.max_grad_norm, epsilon=1e-5)
     warmup = math.ceil(config.warmup / (spec.lanes * config.rollout))
-
-    def init(key: Array) -> State:
-        params = judges.init(key)
-        return State(params, optimiser.init(params), jnp.int32(0))
-
     return Algorithm(
-        init=init,
+        init=partial(actor_critic.init, judges, optimiser),
         acting=lambda state: state.params,
         learning=lambda state: state.params,
         absorb=partial(actor_critic.count_steps, config),
@@ -273,9 +268,8 @@ def _game(spec: EnvSpec, model: Env | None) -> Game:
     game = None if model is None else model.game
     if game is None or not isinstance(spec.action, Discrete):
         raise RondelError(
-            f"alphazero looks ahead by a game's rules, and {spec.id} has none to offer: "
-            "TicTacToe-v0, ConnectFour-v0 and pgx's games for two (pgx:othello) do, and so does an "
-            "Env with a `game` of your own."
+            f"alphazero needs the rules of a game, and {spec.id} offers none. Use TicTacToe-v0, "
+            "ConnectFour-v0, a two-player game of pgx (pgx:othello), or your own Env with a `game`."
         )
     return game
 
@@ -285,6 +279,6 @@ def _mctx() -> Any:
         import mctx
     except ImportError as absent:
         raise RondelError(
-            f'alphazero searches with mctx ({absent}): pip install "rondel[search]"'
+            f'alphazero needs mctx ({absent}). Run: pip install "rondel[search]"'
         ) from absent
     return mctx

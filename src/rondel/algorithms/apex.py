@@ -20,15 +20,15 @@ CARD = dqn.CARD._replace(
 
 @dataclass(frozen=True)
 class Config(dqn.Config):
-    """What can be set: DQN's fields with the paper's choices."""
+    """DQN's fields with the paper's defaults."""
 
-    n_step: int = 3  # rewards that are summed before bootstrapping
+    n_step: int = 3  # rewards summed before bootstrapping
     dueling: bool = True  # separate streams for state value and advantages
     prioritised: bool = True  # draw by error instead of uniformly
-    epsilon_start: float = 0.4  # share of random actions at first
-    epsilon_end: float = 0.4  # share of random actions in the end
-    ladder: float = 7.0  # α: lane i of N has epsilon ** (1 + α i / (N - 1)); 0: all have the same
-    max_grad_norm: float = 40.0  # gradients beyond this norm are scaled down to it
+    epsilon_start: float = 0.4  # initial share of random actions
+    epsilon_end: float = 0.4  # final share of random actions
+    ladder: float = 7.0  # α: lane i of N has epsilon ** (1 + α i / (N - 1)); 0: one epsilon for all
+    max_grad_norm: float = 40.0  # gradients are clipped to this norm
 
 
 make = dqn.make

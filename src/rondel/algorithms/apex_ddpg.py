@@ -19,11 +19,11 @@ CARD = ddpg.CARD._replace(
 
 @dataclass(frozen=True)
 class Config(ddpg.Config):
-    """What can be set."""
+    """The algorithm's fields."""
 
-    n_step: int = 5  # rewards that are summed before bootstrapping
-    noise: float = 0.4  # deviation of the noise on the actions that are taken
-    ladder: float = 7.0  # lane i of B explores with noise ** (1 + ladder i / (B - 1))
+    n_step: int = 5  # rewards summed before bootstrapping
+    noise: float = 0.4  # deviation of the noise on actions
+    ladder: float = 7.0  # α: lane i of N has noise ** (1 + α i / (N - 1)); 0: one deviation for all
     prioritised: bool = True  # draw by TD error instead of uniformly
 
 

@@ -1,9 +1,9 @@
-"""Asynchronous PPO: the clipped surrogate on V-trace's targets, with a network that stands still.
+"""Asynchronous PPO: the clipped objective on V-trace targets, with a target network.
 
 Luo et al., IMPACT: Importance Weighted Asynchronous Architectures with Clipped Target Networks,
-arXiv 1912.00167. A target network, a little behind, judges what actors that are further behind
-did; the policy may move from the target's, not from the actors', within the clip. Rows of a batch
-are lanes' whole rounds, as in `impala`.
+arXiv 1912.00167. A target network judges the actions of older actors; the clip bounds the distance
+of the policy to the target's, not to the actors'. Rows of a batch are lanes' whole rounds, as in
+`impala`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from rondel.algorithms.ppo import clipped_surrogate
 from rondel.errors import at_least, from_zero_to_one
 from rondel.nets.actor_critic import ActorCritic
 from rondel.ops.distributions import Distribution
-from rondel.ops.masks import masked_mean, standardise
+from rondel.ops.optimisers import adam
+from rondel.ops.statistics import masked_mean, standardise
 from rondel.types import Algorithm, Array, EnvSpec, Network, Tree
 
 CARD = impala.CARD._replace(
@@ -32,16 +33,16 @@ CARD = impala.CARD._replace(
 
 @dataclass(frozen=True)
 class Config(impala.Config):
-    """What can be set."""
+    """The algorithm's fields."""
 
     epochs: int = 2  # passes over a round
-    minibatches: int = 4  # pieces of a pass, each of some lanes; one gradient step each
+    minibatches: int = 4  # parts of a pass, each of some lanes; one gradient step each
     trace_lambda: float = 0.95  # 0: one-step targets, 1: rewards up to the round's end
     entropy_cost: float = 0.0  # weight of the entropy bonus
-    clip: float = 0.2  # how far the probability ratio to the target may move with profit
-    normalise_advantage: bool = True  # zero mean and unit deviation in each minibatch
+    clip: float = 0.2  # range of the ratio to the target, 1 ± clip, beyond which it gains nothing
+    normalise_advantage: bool = True  # standardise advantages in each minibatch
     target_every: int = 8  # gradient steps between updates of the target network
-    target_rate: float = 1.0  # how far the target moves then; below 1 it is a Polyak average
+    target_rate: float = 1.0  # share of the target replaced then; below 1: a Polyak average
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -71,7 +72,7 @@ def loss(
     params: Tree,
     rounds: Rounds,
 ) -> tuple[Array, dict[str, Array]]:
-    """V-trace between actors and target, the clipped surrogate between target and policy."""
+    """V-trace from actors to target, the clipped objective from target to policy."""
     rounds = impala.time_first(rounds)
     still = impala.judge(model, dist, target, rounds)
     judged = impala.judge(model, dist, params, rounds)
@@ -94,7 +95,7 @@ def loss(
         "loss/policy": policy_loss,
         "loss/value": value_loss,
         "entropy": entropy,
-        "kl": mean(jnp.exp(behind) - 1 - behind),  # how far the actors' policy is behind
+        "kl": mean(jnp.exp(behind) - 1 - behind),  # distance to the actors' policy
         "clipped": mean((jnp.abs(ratio - 1) > config.clip).astype(jnp.float32)),
     }
 
@@ -124,11 +125,11 @@ def update(
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
     """APPO for an environment with discrete or continuous actions.
 
-    `network` is one of the user's own, from observations to features.
+    `network` is the user's own, from observations to features.
     """
-    remembering = config.memory, config.memory_size
-    model, dist = actor_critic.networks(config, spec, network, *remembering)
-    optimiser = actor_critic.adam(config.max_grad_norm)
+    recurrent = config.memory, config.memory_size
+    model, dist = actor_critic.networks(config, spec, network, *recurrent)
+    optimiser = adam(config.max_grad_norm, epsilon=1e-5)
 
     def init(key: Array) -> State:
         params = model.init(key)

@@ -20,13 +20,13 @@ make = es.make
 
 @dataclass(frozen=True)
 class Config(es.Config):
-    """What can be set."""
+    """The algorithm's fields."""
 
-    rollout: int = 1000  # steps that each lane takes in a round: the most of an episode that counts
-    sigma: float = 0.03  # deviation of the noise on the parameters, the paper's ν
+    rollout: int = 1000  # steps that each lane takes in a round; longer episodes are cut there
+    sigma: float = 0.03  # deviation of the noise on parameters, the paper's ν
     learning_rate: float = 0.02  # step size
-    optimiser: str = "sgd"  # what makes steps of gradients: adam, sgd
-    weight_decay: float = 0.0  # pull of the parameters towards 0, as a part of the gradient
-    shaping: str = "returns"  # what a return counts: its centred rank, or itself over the deviation
-    standardise: bool = True  # observations by their running mean and deviation: V2; else V1
-    hidden: tuple[int, ...] = ()  # widths of the hidden layers: none is a linear policy
+    optimiser: str = "sgd"  # adam or sgd
+    weight_decay: float = 0.0  # pull of parameters towards 0, a part of the gradient
+    shaping: str = "returns"  # weights of pairs: by ranks, or by returns over their deviation
+    standardise: bool = True  # standardise observations by running statistics: V2; else V1
+    hidden: tuple[int, ...] = ()  # widths of the hidden layers; none: a linear policy

@@ -17,10 +17,10 @@ CARD = dqn.CARD._replace(
 
 @dataclass(frozen=True)
 class Config(dqn.Config):
-    """What can be set: DQN's fields with the paper's choices."""
+    """DQN's fields with the paper's defaults."""
 
-    double: bool = False  # choose the next action by the online network, value it by the target
-    returns: str = "categorical"  # what is learned of returns: mean, categorical, quantile
+    double: bool = False  # the online network chooses the next action, the target network values it
+    returns: str = "categorical"  # model of returns: mean, categorical, quantile
 
 
 make = dqn.make

@@ -22,12 +22,12 @@ from rondel.algorithms.card import Card
 from rondel.algorithms.dqn import height, importance_weights, linear
 from rondel.errors import RondelError, at_least, from_zero_to_one
 from rondel.memory.replay import TransitionBatch, Transitions, prioritised, uniform
-from rondel.nets.critic import ensemble, make_critic, make_policy
+from rondel.nets.heads import ensemble, make_critic, make_policy
 from rondel.nets.torso import make_torso
 from rondel.ops import random
-from rondel.ops.masks import masked_mean
 from rondel.ops.optimisers import packed
 from rondel.ops.returns import n_step_returns
+from rondel.ops.statistics import masked_mean
 from rondel.spaces import Box
 from rondel.types import Algorithm, Array, EnvSpec, Memory, Network, Trajectory, Tree
 
@@ -41,27 +41,27 @@ CARD = Card(
 
 @dataclass(frozen=True)
 class Config:
-    """What can be set."""
+    """The algorithm's fields."""
 
     rollout: int = 2  # steps that each lane takes in a round
-    updates_per_step: float = 1.0  # gradient steps for each environment step
-    batch: int = 256  # transitions of a gradient step
-    capacity: int = 200_000  # transitions that memory holds
+    updates_per_step: float = 1.0  # gradient steps per environment step
+    batch: int = 256  # transitions per gradient step
+    capacity: int = 200_000  # transitions kept in memory
     warmup: int = 1_000  # environment steps of random actions before the first gradient step
     policy_rate: float = 1e-3  # Adam's step size for the policy
     critic_rate: float = 1e-3  # Adam's step size for the critics
-    discount: float = 0.99  # worth of a reward one step later
-    n_step: int = 1  # rewards that are summed before bootstrapping
-    critics: int = 1  # how many judge an action: the lowest of their values counts
-    policy_every: int = 1  # gradient steps of the critics for one of the policy and the targets
-    target_rate: float = 0.005  # how far the targets move each time
-    target_noise: float = 0.0  # deviation of the noise on the actions that targets look at
-    target_noise_clip: float = 0.5  # how far that noise may go
-    noise: float = 0.1  # deviation of the noise on the actions that are taken
-    ladder: float = 0.0  # lane i of B explores with noise ** (1 + ladder i / (B - 1))
+    discount: float = 0.99  # discount of a reward per step
+    n_step: int = 1  # rewards summed before bootstrapping
+    critics: int = 1  # number of critics; the lowest of their values counts
+    policy_every: int = 1  # gradient steps of the critics per step of the policy and the targets
+    target_rate: float = 0.005  # share of the targets replaced each time
+    target_noise: float = 0.0  # deviation of the noise on the actions of targets
+    target_noise_clip: float = 0.5  # bound of that noise
+    noise: float = 0.1  # deviation of the noise on actions
+    ladder: float = 0.0  # α: lane i of N has noise ** (1 + α i / (N - 1)); 0: one deviation for all
     prioritised: bool = False  # draw by TD error instead of uniformly
     priority_exponent: float = 0.6  # 0: uniform, 1: proportional to the TD error
-    importance_start: float = 0.4  # exponent of the importance weights at first; it grows to 1
+    importance_start: float = 0.4  # initial exponent of the importance weights; it grows to 1
     importance_steps: int = 100_000  # environment steps over which it grows
     hidden: tuple[int, ...] = (256, 256)  # widths of the hidden layers
     network: str = "auto"  # auto, mlp, nature, impala, minatar, board, or your own module:function
@@ -333,7 +333,7 @@ def refuse_other_actions(spec: EnvSpec) -> None:
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
     """DDPG for an environment with continuous actions.
 
-    `network` is one of the user's own, from observations to features.
+    `network` is the user's own, from observations to features.
     """
     refuse_other_actions(spec)
     model = model_for(spec, config.network, config.hidden, config.critics, own=network)

@@ -24,17 +24,16 @@ import optax
 from rondel.algorithms.card import Card
 from rondel.errors import RondelError, at_least, from_zero_to_one
 from rondel.memory.replay import TransitionBatch, Transitions, prioritised, uniform
-from rondel.nets.action_values import dueling_head, value_head
-from rondel.nets.encode import mask_of
+from rondel.nets.heads import dueling_head, value_head
 from rondel.nets.mlp import mlp
 from rondel.nets.noisy import with_noise
-from rondel.nets.torso import choose_trunk, make_torso
+from rondel.nets.torso import choose_torso, make_torso
 from rondel.ops import distributions, random, return_distributions
-from rondel.ops.masks import masked_mean
 from rondel.ops.optimisers import packed
 from rondel.ops.return_distributions import Misfit, ReturnModel
 from rondel.ops.returns import n_step_returns
-from rondel.spaces import Discrete
+from rondel.ops.statistics import masked_mean
+from rondel.spaces import Discrete, mask_of
 from rondel.types import Algorithm, Array, EnvSpec, Memory, Network, Trajectory, Tree
 
 CARD = Card(
@@ -47,35 +46,35 @@ CARD = Card(
 
 @dataclass(frozen=True)
 class Config:
-    """What can be set."""
+    """The algorithm's fields."""
 
     rollout: int = 8  # steps that each lane takes in a round
-    updates: int = 32  # gradient steps of a round
-    batch: int = 64  # transitions of a gradient step
-    capacity: int = 50_000  # transitions that memory holds
+    updates: int = 32  # gradient steps per round
+    batch: int = 64  # transitions per gradient step
+    capacity: int = 50_000  # transitions kept in memory
     warmup: int = 1_000  # environment steps before the first gradient step
     learning_rate: float = 5e-4  # Adam's step size
     anneal_steps: int | None = None  # environment steps over which the step size falls to 0
-    discount: float = 0.99  # worth of a reward one step later
-    n_step: int = 1  # rewards that are summed before bootstrapping
-    double: bool = True  # choose the next action by the online network, value it by the target
+    discount: float = 0.99  # discount of a reward per step
+    n_step: int = 1  # rewards summed before bootstrapping
+    double: bool = True  # the online network chooses the next action, the target network values it
     dueling: bool = False  # separate streams for state value and advantages
     prioritised: bool = False  # draw by error instead of uniformly
     priority_exponent: float = 0.6  # 0: uniform, 1: proportional to the error
-    importance_start: float = 0.4  # exponent of the importance weights at first; it grows to 1
+    importance_start: float = 0.4  # initial exponent of the importance weights; it grows to 1
     importance_steps: int = 100_000  # environment steps over which it grows
     target_every: int = 100  # gradient steps between updates of the target network
-    target_rate: float = 1.0  # how far the target moves then; below 1 it is a Polyak average
-    epsilon_start: float = 1.0  # share of random actions at first
-    epsilon_end: float = 0.05  # share of random actions in the end
-    epsilon_steps: int = 10_000  # environment steps in between
-    ladder: float = 0.0  # α: lane i of N has epsilon ** (1 + α i / (N - 1)); 0: all have the same
-    noise: float = 0.0  # scale of the noise in the last layers at first; 0: no noisy layers
-    returns: str = "mean"  # what is learned of them: mean, categorical, quantile, rescaled (R2D2)
-    atoms: int = 51  # values of a categorical distribution, or quantiles
-    return_min: float = -10.0  # the least value of a categorical distribution
-    return_max: float = 10.0  # the greatest
-    max_grad_norm: float = 10.0  # gradients beyond this norm are scaled down to it
+    target_rate: float = 1.0  # share of the target replaced then; below 1: a Polyak average
+    epsilon_start: float = 1.0  # initial share of random actions
+    epsilon_end: float = 0.05  # final share of random actions
+    epsilon_steps: int = 10_000  # environment steps from the initial to the final share
+    ladder: float = 0.0  # α: lane i of N has epsilon ** (1 + α i / (N - 1)); 0: one epsilon for all
+    noise: float = 0.0  # initial scale of noise in the last layers; 0: no noisy layers
+    returns: str = "mean"  # model of returns: mean, categorical, quantile, rescaled (R2D2)
+    atoms: int = 51  # number of values of a categorical distribution, or of quantiles
+    return_min: float = -10.0  # lowest value of a categorical distribution
+    return_max: float = 10.0  # highest value of a categorical distribution
+    max_grad_norm: float = 10.0  # gradients are clipped to this norm
     hidden: tuple[int, ...] = (128, 128)  # widths of the hidden layers
     network: str = "auto"  # auto, mlp, nature, impala, minatar, board, or your own module:function
 
@@ -144,7 +143,7 @@ def linear(start: float, end: float, steps: Array, horizon: int) -> Array:
 
 def network_for(config: Config, spec: EnvSpec, actions: int, own: Network | None = None) -> Network:
     """A perceptron where nothing asks for more."""
-    kind, atoms = choose_trunk(config.network, spec.observation), returns_for(config).atoms
+    kind, atoms = choose_torso(config.network, spec.observation), returns_for(config).atoms
     if own is None and kind == "mlp" and not has_streams(config) and atoms is None:
         return mlp(spec.observation, config.hidden, actions, activation=jax.nn.relu)
     return values_behind(config, *torso_for(config, spec, own), actions)
@@ -364,7 +363,7 @@ def actions_of(spec: EnvSpec) -> int:
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
     """DQN for an environment with discrete actions.
 
-    `network` is one of the user's own, from observations to features.
+    `network` is the user's own, from observations to features.
     """
     actions = actions_of(spec)
     model = Model(network_for(config, spec, actions, network), returns_for(config))

@@ -22,14 +22,13 @@ from rondel.algorithms.card import Card
 from rondel.algorithms.wrappers import with_observation_normalisation
 from rondel.errors import RondelError, at_least
 from rondel.memory.newest import newest
-from rondel.nets.action_values import value_head
-from rondel.nets.encode import mask_of
+from rondel.nets.heads import value_head
 from rondel.nets.mlp import mlp
-from rondel.nets.torso import choose_trunk, make_torso
+from rondel.nets.torso import choose_torso, make_torso
 from rondel.ops import distributions, random
 from rondel.ops.chunks import chunked_sum
 from rondel.ops.distributions import Distribution
-from rondel.spaces import Box
+from rondel.spaces import Box, mask_of
 from rondel.types import Algorithm, Array, EnvSpec, Network, Trajectory, Tree
 
 CARD = Card(
@@ -46,16 +45,16 @@ _OPTIMISERS = ("adam", "sgd")
 
 @dataclass(frozen=True)
 class Config:
-    """What can be set."""
+    """The algorithm's fields."""
 
-    rollout: int = 500  # steps that each lane takes in a round: the most of an episode that counts
-    sigma: float = 0.02  # deviation of the noise on the parameters
+    rollout: int = 500  # steps that each lane takes in a round; longer episodes are cut there
+    sigma: float = 0.02  # deviation of the noise on parameters
     learning_rate: float = 0.01  # step size
-    optimiser: str = "adam"  # what makes steps of gradients: adam, sgd
-    weight_decay: float = 0.005  # pull of the parameters towards 0, as a part of the gradient
-    shaping: str = "ranks"  # what a return counts: its centred rank, or itself over the deviation
-    top: int | None = None  # pairs that count, those with the best returns; None: all
-    standardise: bool = False  # observations by their running mean and deviation
+    optimiser: str = "adam"  # adam or sgd
+    weight_decay: float = 0.005  # pull of parameters towards 0, a part of the gradient
+    shaping: str = "ranks"  # weights of pairs: by ranks, or by returns over their deviation
+    top: int | None = None  # number of pairs that count, those with the best returns; None: all
+    standardise: bool = False  # standardise observations by running statistics
     hidden: tuple[int, ...] = (64, 64)  # widths of the hidden layers
     network: str = "auto"  # auto, mlp, nature, impala, minatar, board, or your own module:function
 
@@ -204,7 +203,7 @@ def optimiser_for(config: Config) -> optax.GradientTransformation:
 
 def network_for(config: Config, spec: EnvSpec, outputs: int, own: Network | None = None) -> Network:
     """A perceptron whose last layer begins at 0, where nothing asks for more."""
-    kind = choose_trunk(config.network, spec.observation)
+    kind = choose_torso(config.network, spec.observation)
     if own is None and kind == "mlp":
         return mlp(spec.observation, config.hidden, outputs, last_scale=0.0)
     return value_head(*make_torso(kind, spec.observation, config.hidden, own=own), outputs)
@@ -213,7 +212,7 @@ def network_for(config: Config, spec: EnvSpec, outputs: int, own: Network | None
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
     """ES for an environment with discrete or continuous actions.
 
-    `network` is one of the user's own, from observations to features.
+    `network` is the user's own, from observations to features.
     """
     if spec.lanes % 2:
         raise RondelError(

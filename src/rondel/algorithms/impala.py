@@ -1,9 +1,9 @@
-"""Actors that may be behind, and a learner that corrects for it: V-trace.
+"""IMPALA: actors with old weights, and a learner that corrects for it by V-trace.
 
 Espeholt et al., IMPALA: Scalable Distributed Deep-RL with Importance Weighted Actor-Learner
 Architectures, arXiv 1802.01561. The learner values a lane's whole round with its newest weights, so
 a row of a batch is such a round: [T, ...], or [T + 1, ...] where the last observation belongs to
-it. Adam stands for the paper's RMSProp.
+it. Adam replaces the paper's RMSProp.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ import jax
 import jax.numpy as jnp
 
 from rondel.algorithms import actor_critic
-from rondel.algorithms.actor_critic import Loss, pi, turned
+from rondel.algorithms.actor_critic import Loss, pi
 from rondel.algorithms.card import Card
 from rondel.errors import at_least, from_zero_to_one
 from rondel.memory.rollout import rollout
 from rondel.nets.actor_critic import ActorCritic
 from rondel.ops.distributions import Distribution
-from rondel.ops.masks import masked_mean
-from rondel.ops.returns import VTrace, vtrace
+from rondel.ops.optimisers import adam
+from rondel.ops.returns import VTrace, swap_time, vtrace
+from rondel.ops.statistics import masked_mean
 from rondel.types import Algorithm, Array, EnvSpec, Network, Trajectory, Tree
 
 CARD = Card(
@@ -38,25 +39,25 @@ CARD = Card(
 
 @dataclass(frozen=True)
 class Config:
-    """What can be set."""
+    """The algorithm's fields."""
 
     rollout: int = 32  # steps that each lane takes in a round
     epochs: int = 1  # passes over a round
-    minibatches: int = 1  # pieces of a pass, each of some lanes; one gradient step each
+    minibatches: int = 1  # parts of a pass, each of some lanes; one gradient step each
     learning_rate: float = 1e-3  # Adam's step size
     anneal_steps: int | None = None  # environment steps over which the step size falls to 0
-    discount: float = 0.99  # worth of a reward one step later
+    discount: float = 0.99  # discount of a reward per step
     trace_lambda: float = 1.0  # 0: one-step targets, 1: rewards up to the round's end
-    clip_rho: float = 1.0  # importance weights are cut here: which policy is valued
-    clip_c: float = 1.0  # and here where they reach back in time: how quickly
+    clip_rho: float = 1.0  # bound of the importance weights: which policy is valued
+    clip_c: float = 1.0  # bound where they reach back in time: how fast values converge
     value_cost: float = 0.5  # weight of the value loss
     entropy_cost: float = 0.01  # weight of the entropy bonus
-    max_grad_norm: float = 0.5  # gradients beyond this norm are scaled down to it
-    log_std: float = 0.0  # the log of the first deviation of continuous actions, in units of -1..1
+    max_grad_norm: float = 0.5  # gradients are clipped to this norm
+    log_std: float = 0.0  # initial log deviation of continuous actions, in units of -1..1
     hidden: tuple[int, ...] = (64, 64)  # widths of the hidden layers
     network: str = "auto"  # auto, mlp, nature, impala, minatar, board, or your own module:function
-    memory: str = "none"  # what it remembers an episode with: none, gru, lstm
-    memory_size: int = 128  # width of that
+    memory: str = "none"  # recurrent cell: none, gru, lstm
+    memory_size: int = 128  # width of the recurrent cell
 
     def __post_init__(self) -> None:
         at_least(1, rollout=self.rollout, epochs=self.epochs, minibatches=self.minibatches)
@@ -68,7 +69,7 @@ class Config:
 
 
 class Rounds(NamedTuple):
-    """Items [b, 1, ...] on their way to memory, batches [n, ...] when they come back."""
+    """Items [b, 1, ...] for memory, batches [n, ...] from it."""
 
     obs: Tree  # [..., T + 1, ...]
     first: Array  # [..., T + 1]: where episodes begin
@@ -78,11 +79,11 @@ class Rounds(NamedTuple):
     terminated: Array
     truncated: Array
     valid: Array
-    carry: Tree  # [...]: what was remembered before the first row
+    carry: Tree  # [...]: the recurrent state before the first row
 
 
 class Judged(NamedTuple):
-    """What a policy and a value say of rounds, time first [T, n]."""
+    """A policy and values of rounds, time first [T, n]."""
 
     dist_params: Array  # [T, n, ...]
     log_prob: Array  # of the action that was taken
@@ -90,28 +91,28 @@ class Judged(NamedTuple):
 
 
 def prepare(params: Tree, tr: Trajectory) -> tuple[Rounds, Array]:
-    """The round as it is, and how many steps there were: the learner will judge it."""
+    """The round as it is, for the learner to judge, and the number of steps."""
     del params
     ends = tr.terminated, tr.truncated, tr.valid
     rounds = Rounds(tr.obs, tr.first, tr.action, tr.extras, tr.reward, *ends, carry=())
-    rounds = turned(rounds)._replace(carry=tr.carry)
+    rounds = swap_time(rounds)._replace(carry=tr.carry)
     return jax.tree.map(lambda x: x[:, None], rounds), tr.valid.sum(0)
 
 
 def time_first(rounds: Rounds) -> Rounds:
-    """From [n, T, ...] to [T, n, ...], all but the carry."""
-    return turned(rounds._replace(carry=()))._replace(carry=rounds.carry)
+    """Rounds [n, T, ...] as [T, n, ...], except the carry."""
+    return swap_time(rounds._replace(carry=()))._replace(carry=rounds.carry)
 
 
 def judge(model: ActorCritic, dist: Distribution, params: Tree, rounds: Rounds) -> Judged:
-    """Rounds that are time first, as some parameters see them."""
+    """Judge rounds, time first, by some parameters."""
     (out, value), _ = model.unroll(params, rounds.carry, rounds.obs, rounds.first)
     out = pi(params, out, rounds.obs)[:-1]
     return Judged(out, dist.log_prob(out, rounds.action), value)
 
 
 def corrected(config: Config, judged: Judged, rounds: Rounds) -> VTrace:
-    """Targets and advantages of whoever judged; nothing is differentiated through them."""
+    """V-trace targets and advantages by some judgement, without gradients."""
     ratio = jnp.exp(judged.log_prob - rounds.log_prob)
     ends = rounds.terminated, rounds.truncated, rounds.valid
     clips = config.trace_lambda, config.clip_rho, config.clip_c
@@ -135,12 +136,12 @@ def loss(
     entropy = mean(dist.entropy(judged.dist_params))
     total = policy_loss + config.value_cost * value_loss - config.entropy_cost * entropy
     log_ratio = judged.log_prob - rounds.log_prob
-    cut = jnp.log(config.clip_rho) + 1e-4  # else it counts rounding where there is no lag
+    cut = jnp.log(config.clip_rho) + 1e-4  # without lag only rounding would exceed it
     return total, {
         "loss/policy": policy_loss,
         "loss/value": value_loss,
         "entropy": entropy,
-        "kl": mean(jnp.exp(log_ratio) - 1 - log_ratio),  # how far the actors' policy is behind
+        "kl": mean(jnp.exp(log_ratio) - 1 - log_ratio),  # distance to the actors' policy
         "clipped": mean((log_ratio > cut).astype(jnp.float32)),
     }
 
@@ -156,19 +157,19 @@ def gradient(
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
     """IMPALA for an environment with discrete or continuous actions.
 
-    `network` is one of the user's own, from observations to features.
+    `network` is the user's own, from observations to features.
     """
-    remembering = config.memory, config.memory_size
-    model, dist = actor_critic.networks(config, spec, network, *remembering)
-    chunk = chunk_for(config, spec, model, network)
-    optimiser = actor_critic.adam(config.max_grad_norm)
+    recurrent = config.memory, config.memory_size
+    model, dist = actor_critic.networks(config, spec, network, *recurrent)
+    rounds = None if model.chunk is None else max(1, model.chunk // (config.rollout + 1))
+    optimiser = adam(config.max_grad_norm, epsilon=1e-5)
 
     return Algorithm(
-        init=partial(actor_critic.init, model.init, optimiser),
+        init=partial(actor_critic.init, model, optimiser),
         acting=lambda state: state.params,
         learning=lambda state: state.params,
         absorb=partial(actor_critic.count_steps, config),
-        gradient=partial(gradient, partial(loss, config, model, dist), chunk),
+        gradient=partial(gradient, partial(loss, config, model, dist), rounds),
         update=partial(actor_critic.descend, config, optimiser),
         act=partial(actor_critic.act, model, dist),
         prepare=prepare,
@@ -177,9 +178,3 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
         rollout=config.rollout,
         max_lag=CARD.max_lag,
     )
-
-
-def chunk_for(config: Config, spec: EnvSpec, model: ActorCritic, own: Network | None) -> int | None:
-    """How many rounds at a time a gradient is made quickest on CPUs; None: all at once."""
-    rows = actor_critic.chunk_for(config, spec, model, own)
-    return None if rows is None else max(1, rows // (config.rollout + 1))

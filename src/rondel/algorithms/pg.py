@@ -1,12 +1,12 @@
-"""REINFORCE: the policy gradient by whole returns, with a baseline or without.
+"""REINFORCE: the policy gradient by whole returns, with or without a baseline.
 
 Williams, Simple Statistical Gradient-Following Algorithms for Connectionist Reinforcement Learning,
 Machine Learning 8 (1992); the baseline is the value of Sutton et al., Policy Gradient Methods for
 Reinforcement Learning with Function Approximation (1999).
 
-A return is known when its episode has ended. Lanes never wait for each other's episodes: rounds are
-of one length, each looks back at the rows before it, and the steps of an episode become rows of a
-batch, [n, ...], once and in the round in which it ends.
+A return is known once its episode has ended. Lanes never wait for each other's episodes: all rounds
+have one length and see the rows before them, and the steps of an episode become rows of a batch,
+[n, ...], in the round in which it ends.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ import jax.numpy as jnp
 import optax
 
 from rondel.algorithms import actor_critic
-from rondel.algorithms.actor_critic import Loss, State, pi, turned
+from rondel.algorithms.actor_critic import Loss, State, pi
 from rondel.algorithms.card import Card
 from rondel.errors import at_least, from_zero_to_one
 from rondel.memory.rollout import rollout
 from rondel.nets.actor_critic import ActorCritic
 from rondel.ops.distributions import Distribution
-from rondel.ops.masks import masked_mean, standardise
-from rondel.ops.returns import returns_to_go
+from rondel.ops.optimisers import adam
+from rondel.ops.returns import returns_to_go, swap_time
+from rondel.ops.statistics import masked_mean, standardise
 from rondel.types import Algorithm, Array, EnvSpec, Network, Trajectory, Tree
 
 CARD = Card(
@@ -41,19 +42,19 @@ CARD = Card(
 
 @dataclass(frozen=True)
 class Config:
-    """What can be set."""
+    """The algorithm's fields."""
 
     rollout: int = 128  # steps that each lane takes in a round
-    longest: int = 500  # steps of an episode that are learned from; of a longer one, the last
-    baseline: bool = True  # subtract the value of what was seen from what was earned
+    longest: int = 500  # most steps of an episode to learn from; of a longer one, the last
+    baseline: bool = True  # subtract a learned value from the return
     learning_rate: float = 2e-3  # Adam's step size
     anneal_steps: int | None = None  # environment steps over which the step size falls to 0
-    discount: float = 0.99  # worth of a reward one step later
-    value_cost: float = 0.5  # weight of the loss of the baseline
+    discount: float = 0.99  # discount of a reward per step
+    value_cost: float = 0.5  # weight of the baseline's loss
     entropy_cost: float = 0.0  # weight of the entropy bonus
-    normalise_advantage: bool = True  # zero mean and unit deviation in each round
-    max_grad_norm: float = 0.5  # gradients beyond this norm are scaled down to it
-    log_std: float = 0.0  # the log of the first deviation of continuous actions, in units of -1..1
+    normalise_advantage: bool = True  # standardise advantages in each round
+    max_grad_norm: float = 0.5  # gradients are clipped to this norm
+    log_std: float = 0.0  # initial log deviation of continuous actions, in units of -1..1
     hidden: tuple[int, ...] = (64, 64)  # widths of the hidden layers
     network: str = "auto"  # auto, mlp, nature, impala, minatar, board, or your own module:function
 
@@ -65,16 +66,16 @@ class Config:
 
 
 class Rows(NamedTuple):
-    """Items [b, longest - 1 + T, ...] on their way to memory, a batch [n, ...] from there."""
+    """Items [b, longest - 1 + T, ...] for memory, batches [n, ...] from it."""
 
     obs: Tree
     action: Array
-    return_: Array  # what was earned from here to the episode's end
+    return_: Array  # from here to the episode's end
     valid: Array  # the episode ended in this round
 
 
 def prepare(config: Config, model: ActorCritic, params: Tree, tr: Trajectory) -> tuple[Rows, Array]:
-    """Every step of the episodes that ended in the new rows, and how many new steps there were."""
+    """All steps of the episodes that ended in the new rows, and the number of new steps."""
     value = None
     if config.baseline:
         (_, value), _ = model.unroll(params, (), tr.obs, tr.first)
@@ -83,7 +84,7 @@ def prepare(config: Config, model: ActorCritic, params: Tree, tr: Trajectory) ->
     before = config.longest - 1
     ended = tr.valid & (end >= before) & (end < before + config.rollout)
     obs = jax.tree.map(lambda x: x[:-1], tr.obs)
-    return turned(Rows(obs, tr.action, return_, ended)), tr.valid[before:].sum(0)
+    return swap_time(Rows(obs, tr.action, return_, ended)), tr.valid[before:].sum(0)
 
 
 def loss(
@@ -95,7 +96,7 @@ def loss(
 ) -> tuple[Array, dict[str, Array]]:
     """-(G - b) log π(a|s) + ½ (V(s) - G)² - entropy, weighted; means over valid rows.
 
-    Of rows and what the log of each probability is multiplied with.
+    `weighed` are rows and their advantages.
     """
     rows, advantage = weighed
     (out, values), _ = model.unroll(params, (), rows.obs, None)
@@ -142,7 +143,7 @@ def update(
     state: State,
     grads_if_any: tuple[Tree, Array],
 ) -> State:
-    """A round in which no episode has ended teaches nothing: Adam would move all the same."""
+    """A gradient step, unless no episode ended in the round: Adam would move without gradients."""
     grads, any_ = grads_if_any
     after = actor_critic.descend(config, optimiser, state, grads)
     return jax.tree.map(lambda new, old: jnp.where(any_ > 0.0, new, old), after, state)
@@ -151,19 +152,18 @@ def update(
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
     """REINFORCE for an environment with discrete or continuous actions.
 
-    `network` is one of the user's own, from observations to features.
+    `network` is the user's own, from observations to features.
     """
     model, dist = actor_critic.networks(config, spec, network)
-    chunk = actor_critic.chunk_for(config, spec, model, network)
-    optimiser = actor_critic.adam(config.max_grad_norm)
+    optimiser = adam(config.max_grad_norm, epsilon=1e-5)
     weighed_loss = partial(loss, config, model, dist)
 
     return Algorithm(
-        init=partial(actor_critic.init, model.init, optimiser),
+        init=partial(actor_critic.init, model, optimiser),
         acting=lambda state: state.params,
         learning=lambda state: state.params,
         absorb=partial(actor_critic.count_steps, config),
-        gradient=partial(gradient, config, model, weighed_loss, chunk),
+        gradient=partial(gradient, config, model, weighed_loss, model.chunk),
         update=partial(update, config, optimiser),
         act=partial(actor_critic.act, model, dist),
         prepare=partial(prepare, config, model),

@@ -2,7 +2,7 @@
 
 Schulman et al., Proximal Policy Optimization Algorithms, arXiv 1707.06347; advantages after
 Schulman et al., High-Dimensional Continuous Control Using Generalized Advantage Estimation, arXiv
-1506.02438. Rows of a minibatch are [n, ...]; with a memory a row is a sequence [L, ...].
+1506.02438. Rows of a minibatch are [n, ...]; of a recurrent policy a row is a sequence [L, ...].
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ import jax.numpy as jnp
 import optax
 
 from rondel.algorithms import actor_critic
-from rondel.algorithms.actor_critic import Loss, Rows, pi, turned
+from rondel.algorithms.actor_critic import Loss, Rows, pi
 from rondel.algorithms.card import Card
 from rondel.errors import RondelError, at_least, from_zero_to_one
+from rondel.formatting import divisors, join_words
 from rondel.memory.rollout import rollout
 from rondel.nets.actor_critic import ActorCritic
 from rondel.ops.distributions import Distribution
-from rondel.ops.masks import masked_mean, standardise
+from rondel.ops.optimisers import adam
+from rondel.ops.returns import swap_time
+from rondel.ops.statistics import masked_mean, standardise
 from rondel.types import Algorithm, Array, EnvSpec, Network, Tree
 
 CARD = Card(
@@ -35,28 +38,28 @@ CARD = Card(
 
 @dataclass(frozen=True)
 class Config:
-    """What can be set."""
+    """The algorithm's fields."""
 
     rollout: int = 128  # steps that each lane takes in a round
     epochs: int = 8  # passes over a round's rows
-    minibatches: int = 8  # pieces of a pass, one gradient step each
+    minibatches: int = 8  # parts of a pass, one gradient step each
     learning_rate: float = 1e-3  # Adam's step size
     anneal_steps: int | None = None  # environment steps over which the step size falls to 0
-    discount: float = 0.99  # worth of a reward one step later
+    discount: float = 0.99  # discount of a reward per step
     gae_lambda: float = 0.95  # 0: one-step advantages, 1: whole returns
-    clip: float = 0.2  # how far the probability ratio may move with profit
-    value_clip: float | None = None  # how far a value may move with profit
+    clip: float = 0.2  # range of the probability ratio, 1 ± clip, beyond which it gains nothing
+    value_clip: float | None = None  # range in which a value may move; None: any
     value_cost: float = 0.5  # weight of the value loss
     entropy_cost: float = 0.0  # weight of the entropy bonus
-    normalise_advantage: bool = True  # zero mean and unit deviation in each minibatch
-    max_grad_norm: float = 0.5  # gradients beyond this norm are scaled down to it
-    target_kl: float | None = None  # skip the rest of a round's steps once beyond 1.5 times this
-    log_std: float = 0.0  # the log of the first deviation of continuous actions, in units of -1..1
+    normalise_advantage: bool = True  # standardise advantages in each minibatch
+    max_grad_norm: float = 0.5  # gradients are clipped to this norm
+    target_kl: float | None = None  # skip a round's remaining updates beyond a KL of 1.5 times this
+    log_std: float = 0.0  # initial log deviation of continuous actions, in units of -1..1
     hidden: tuple[int, ...] = (64, 64)  # widths of the hidden layers
     network: str = "auto"  # auto, mlp, nature, impala, minatar, board, or your own module:function
-    memory: str = "none"  # what it remembers an episode with: none, gru, lstm
-    memory_size: int = 128  # width of that
-    sequence: int = 16  # steps that are learned from in one piece, where there is a memory
+    memory: str = "none"  # recurrent cell: none, gru, lstm
+    memory_size: int = 128  # width of the recurrent cell
+    sequence: int = 16  # steps of a training sequence, with a recurrent cell
 
     def __post_init__(self) -> None:
         at_least(1, rollout=self.rollout, epochs=self.epochs, minibatches=self.minibatches)
@@ -65,6 +68,11 @@ class Config:
         at_least(0, learning_rate=self.learning_rate, clip=self.clip)
         at_least(0, max_grad_norm=self.max_grad_norm)
         from_zero_to_one(discount=self.discount, gae_lambda=self.gae_lambda)
+        if self.memory != "none" and self.rollout % self.sequence:
+            raise RondelError(
+                f"sequence must divide rollout={self.rollout}, got {self.sequence}. "
+                f"Use {join_words(divisors(self.rollout), 'or')}."
+            )
 
 
 class State(NamedTuple):
@@ -75,12 +83,12 @@ class State(NamedTuple):
 
 
 def clipped_surrogate(ratio: Array, advantage: Array, clip: float) -> Array:
-    """What the policy maximises: min(ρA, clip(ρ, 1-ε, 1+ε)A), equation 7."""
+    """The policy's objective: min(ρA, clip(ρ, 1-ε, 1+ε)A), equation 7."""
     return jnp.minimum(ratio * advantage, jnp.clip(ratio, 1 - clip, 1 + clip) * advantage)
 
 
 def value_loss(value: Array, old_value: Array, target: Array, clip: float | None) -> Array:
-    """Half the squared error; with a clip, the worse of it and that of the clipped value."""
+    """Half the squared error; with a clip, the larger of it and that of the clipped value."""
     loss = 0.5 * (value - target) ** 2
     if clip is None:
         return loss
@@ -99,11 +107,14 @@ def loss(
     params: Tree,
     weighed: tuple[Rows, Array],
 ) -> tuple[Array, dict[str, Array]]:
-    """Of rows and their advantages, perhaps standardised; all are means over valid rows."""
+    """The clipped objective, value loss and entropy bonus; means over valid rows.
+
+    `weighed` are rows and their advantages, perhaps standardised.
+    """
     rows, advantage = weighed
     carry, rows = rows.carry, rows._replace(carry=())
     if model.recurrent:
-        rows, advantage = turned((rows, advantage))
+        rows, advantage = swap_time((rows, advantage))
     (out, values), _ = model.unroll(params, carry, rows.obs, rows.first)
     out = pi(params, out, rows.obs)
     log_ratio = dist.log_prob(out, rows.action) - rows.log_prob
@@ -129,7 +140,7 @@ def loss(
 def gradient(
     config: Config, weighed_loss: Loss, chunk: int | None, params: Tree, rows: Rows, key: Array
 ) -> Tree:
-    """That of the loss, `chunk` rows at a time if it is a number."""
+    """The gradient of the loss, with the KL divergence for `update`."""
     del key
     advantage = rows.advantage
     if config.normalise_advantage:
@@ -145,6 +156,7 @@ def update(
     state: State,
     grads_and_kl: tuple[Tree, Array],
 ) -> State:
+    """A gradient step, unless the policy has moved too far in this round."""
     grads, kl = grads_and_kl
     moved = actor_critic.descend(config, optimiser, state, grads)
     if config.target_kl is None:
@@ -158,13 +170,11 @@ def update(
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
     """PPO for an environment with discrete or continuous actions.
 
-    `network` is one of the user's own, from observations to features.
+    `network` is the user's own, from observations to features.
     """
-    _check_sequence(config)
-    remembering = config.memory, config.memory_size
-    model, dist = actor_critic.networks(config, spec, network, *remembering)
-    chunk = actor_critic.chunk_for(config, spec, model, network)
-    optimiser = actor_critic.adam(config.max_grad_norm)
+    recurrent = config.memory, config.memory_size
+    model, dist = actor_critic.networks(config, spec, network, *recurrent)
+    optimiser = adam(config.max_grad_norm, epsilon=1e-5)
     rows = config.discount, config.gae_lambda, config.sequence
 
     def init(key: Array) -> State:
@@ -176,7 +186,7 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
         acting=lambda state: state.params,
         learning=lambda state: state.params,
         absorb=partial(absorb, config),
-        gradient=partial(gradient, config, partial(loss, config, model, dist), chunk),
+        gradient=partial(gradient, config, partial(loss, config, model, dist), model.chunk),
         update=partial(update, config, optimiser),
         act=partial(actor_critic.act, model, dist),
         prepare=partial(actor_critic.prepare, *rows, model),
@@ -184,14 +194,4 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
         memory=rollout(config.epochs, config.minibatches, spec.observation, model.recurrent),
         rollout=config.rollout,
         max_lag=CARD.max_lag,
-    )
-
-
-def _check_sequence(config: Config) -> None:
-    if config.memory == "none" or config.rollout % config.sequence == 0:
-        return
-    fits = [n for n in range(1, config.rollout + 1) if config.rollout % n == 0]
-    raise RondelError(
-        f"sequence={config.sequence} doesn't divide rollout={config.rollout}: "
-        f"{', '.join(map(str, fits))} would."
     )

@@ -33,7 +33,7 @@ from rondel.algorithms.ddpg import (
 from rondel.errors import RondelError, at_least, from_zero_to_one
 from rondel.memory.replay import TransitionBatch, Transitions, uniform
 from rondel.ops import random
-from rondel.ops.masks import masked_mean
+from rondel.ops.statistics import masked_mean
 from rondel.types import Algorithm, Array, EnvSpec, Network, Trajectory, Tree
 
 CARD = Card(
@@ -49,23 +49,23 @@ CARD = Card(
 
 @dataclass(frozen=True)
 class Config:
-    """What can be set."""
+    """The algorithm's fields."""
 
     rollout: int = 1  # steps that each lane takes in a round
-    updates_per_step: float = 1.0  # gradient steps for each environment step
-    batch: int = 256  # transitions of a gradient step
-    capacity: int = 200_000  # transitions that memory holds
+    updates_per_step: float = 1.0  # gradient steps per environment step
+    batch: int = 256  # transitions per gradient step
+    capacity: int = 200_000  # transitions kept in memory
     warmup: int = 1_000  # environment steps of random actions before the first gradient step
     learning_rate: float = 1e-3  # Adam's step size
-    discount: float = 0.99  # worth of a reward one step later
-    samples: int = 64  # actions that an iteration of the search tries
-    elites: int = 6  # the best of them, around which the next iteration searches
-    iterations: int = 2  # of a search
-    target_rate: float = 0.005  # how far the slow target moves in a gradient step
-    older_every: int = 500  # gradient steps after which the older target becomes the slow one
-    noise: float = 0.1  # deviation of the noise on the actions that are taken
-    epsilon: float = 0.1  # share of actions that are any
-    cross_entropy: bool = False  # values are chances of success, for returns within 0..1
+    discount: float = 0.99  # discount of a reward per step
+    samples: int = 64  # actions tried in each iteration of the search
+    elites: int = 6  # best actions, around which the next iteration searches
+    iterations: int = 2  # rounds of tries in a search
+    target_rate: float = 0.005  # share of the slow target replaced in each gradient step
+    older_every: int = 500  # gradient steps between copies of the slow target to the older one
+    noise: float = 0.1  # deviation of the noise on actions
+    epsilon: float = 0.1  # share of uniformly random actions
+    cross_entropy: bool = False  # learn chances of success, for returns within 0..1
     hidden: tuple[int, ...] = (256, 256)  # widths of the hidden layers
     network: str = "auto"  # auto, mlp, nature, impala, minatar, board, or your own module:function
 
@@ -243,7 +243,7 @@ def update(config: Config, state: State, grads: Tree) -> State:
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
     """QT-Opt for an environment with continuous actions.
 
-    `network` is one of the user's own, from observations to features.
+    `network` is the user's own, from observations to features.
     """
     refuse_other_actions(spec)
     model = model_for(spec, config.network, config.hidden, critics=1, own=network)

@@ -22,11 +22,10 @@ from rondel.algorithms import dqn
 from rondel.errors import RondelError, at_least, from_zero_to_one
 from rondel.memory.sequences import SequenceBatch, Stretch, sequences
 from rondel.nets.noisy import with_noise
-from rondel.nets.recurrent import make_cell
-from rondel.nets.recurrent_values import Recalled, RecurrentValues, recurrent_values
-from rondel.ops.masks import masked_mean
+from rondel.nets.recurrent import Recalled, RecurrentValues, make_cell, recurrent_values
 from rondel.ops.return_distributions import Misfit, ReturnModel
 from rondel.ops.returns import n_step_returns
+from rondel.ops.statistics import masked_mean
 from rondel.types import Algorithm, Array, EnvSpec, Memory, Network, Trajectory, Tree
 
 CARD = dqn.CARD._replace(
@@ -38,31 +37,31 @@ CARD = dqn.CARD._replace(
 
 @dataclass(frozen=True)
 class Config(dqn.Config):
-    """What can be set: DQN's fields with the paper's choices, and those of sequences."""
+    """DQN's fields with the paper's defaults, and those of sequences."""
 
     rollout: int = 40  # steps that each lane takes in a round
-    updates: int = 2  # gradient steps of a round
-    batch: int = 64  # sequences of a gradient step
-    capacity: int = 500_000  # steps that memory holds
+    updates: int = 2  # gradient steps per round
+    batch: int = 64  # sequences per gradient step
+    capacity: int = 500_000  # steps kept in memory
     warmup: int = 10_000  # environment steps before the first gradient step
     learning_rate: float = 1e-4  # Adam's step size
-    discount: float = 0.997  # worth of a reward one step later
-    n_step: int = 5  # rewards that are summed before bootstrapping
+    discount: float = 0.997  # discount of a reward per step
+    n_step: int = 5  # rewards summed before bootstrapping
     dueling: bool = True  # separate streams for state value and advantages
     prioritised: bool = True  # draw by error instead of uniformly
     priority_exponent: float = 0.9  # 0: uniform, 1: proportional to the error
-    importance_start: float = 0.6  # exponent of the importance weights at first; it grows to 1
+    importance_start: float = 0.6  # initial exponent of the importance weights; it grows to 1
     target_every: int = 2_500  # gradient steps between updates of the target network
-    epsilon_start: float = 0.4  # share of random actions at first
-    epsilon_end: float = 0.4  # share of random actions in the end
-    ladder: float = 7.0  # α: lane i of N has epsilon ** (1 + α i / (N - 1)); 0: all have the same
-    returns: str = "rescaled"  # what is learned of them: mean, categorical, quantile, rescaled
-    max_grad_norm: float = 40.0  # gradients beyond this norm are scaled down to it
-    memory: str = "lstm"  # what it remembers an episode with: gru, lstm
-    memory_size: int = 128  # width of that
-    sequence: int = 80  # steps that are learned from in one piece
-    overlap: int = 40  # of these, steps that the next sequence has too
-    burn_in: int = 40  # steps before them that only bring the memory up to date
+    epsilon_start: float = 0.4  # initial share of random actions
+    epsilon_end: float = 0.4  # final share of random actions
+    ladder: float = 7.0  # α: lane i of N has epsilon ** (1 + α i / (N - 1)); 0: one epsilon for all
+    returns: str = "rescaled"  # model of returns: mean, categorical, quantile, rescaled
+    max_grad_norm: float = 40.0  # gradients are clipped to this norm
+    memory: str = "lstm"  # recurrent cell: gru, lstm
+    memory_size: int = 128  # width of the recurrent cell
+    sequence: int = 80  # steps of a training sequence
+    overlap: int = 40  # steps of it that the next sequence also has
+    burn_in: int = 40  # steps before it that only update the recurrent state
     priority_mix: float = 0.9  # η: a sequence's priority is η max|td| + (1 - η) mean|td|
 
     def __post_init__(self) -> None:
@@ -294,7 +293,7 @@ def memory_for(config: Config, spec: EnvSpec) -> Memory:
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
     """R2D2 for an environment with discrete actions.
 
-    `network` is one of the user's own, from observations to features.
+    `network` is the user's own, from observations to features.
     """
     actions = dqn.actions_of(spec)
     model = Model(network_for(config, spec, actions, network), dqn.returns_for(config))

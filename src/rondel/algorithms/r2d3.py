@@ -28,10 +28,10 @@ CARD = r2d2.CARD._replace(
 
 @dataclass(frozen=True)
 class Config(r2d2.Config):
-    """What can be set: R2D2's fields, and those of demonstrations."""
+    """R2D2's fields, and those of demonstrations."""
 
-    demonstrations: str = ""  # a file of recorded episodes, as `rondel.record` writes it
-    demo_ratio: float = 1 / 256  # share of a batch that comes from them
+    demonstrations: str = ""  # file of recorded episodes, from `rondel.record`
+    demo_ratio: float = 1 / 256  # share of a batch that comes from demonstrations
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -87,7 +87,7 @@ def make(
 ) -> Algorithm:
     """R2D3 for an environment with discrete actions.
 
-    `network` is one of the user's own, from observations to features; `demonstrations` are whole
+    `network` is the user's own, from observations to features; `demonstrations` are whole
     episodes, one after the other, in one lane.
     """
     if demonstrations is None:

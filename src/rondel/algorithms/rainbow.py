@@ -18,16 +18,16 @@ CARD = dqn.CARD._replace(
 
 @dataclass(frozen=True)
 class Config(dqn.Config):
-    """What can be set: DQN's fields with the paper's choices."""
+    """DQN's fields with the paper's defaults."""
 
-    n_step: int = 3  # rewards that are summed before bootstrapping
+    n_step: int = 3  # rewards summed before bootstrapping
     dueling: bool = True  # separate streams for state value and advantages
     prioritised: bool = True  # draw by error instead of uniformly
     priority_exponent: float = 0.5  # 0: uniform, 1: proportional to the error
-    epsilon_start: float = 0.0  # share of random actions at first
-    epsilon_end: float = 0.0  # share of random actions in the end
-    noise: float = 0.5  # scale of the noise in the last layers at first; 0: no noisy layers
-    returns: str = "categorical"  # what is learned of returns: mean, categorical, quantile
+    epsilon_start: float = 0.0  # initial share of random actions
+    epsilon_end: float = 0.0  # final share of random actions
+    noise: float = 0.5  # initial scale of noise in the last layers; 0: no noisy layers
+    returns: str = "categorical"  # model of returns: mean, categorical, quantile
 
 
 make = dqn.make

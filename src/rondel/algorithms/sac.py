@@ -31,7 +31,7 @@ from rondel.algorithms.ddpg import (
 from rondel.errors import at_least, from_zero_to_one
 from rondel.memory.replay import TransitionBatch, Transitions, uniform
 from rondel.ops import distributions, random
-from rondel.ops.masks import masked_mean
+from rondel.ops.statistics import masked_mean
 from rondel.types import Algorithm, Array, EnvSpec, Network, Trajectory, Tree
 
 CARD = Card(
@@ -46,21 +46,21 @@ _LOG_STD = -10.0, 2.0  # of the normal distribution, before it is squashed
 
 @dataclass(frozen=True)
 class Config:
-    """What can be set."""
+    """The algorithm's fields."""
 
     rollout: int = 2  # steps that each lane takes in a round
-    updates_per_step: float = 1.0  # gradient steps for each environment step
-    batch: int = 256  # transitions of a gradient step
-    capacity: int = 1_000_000  # transitions that memory holds
+    updates_per_step: float = 1.0  # gradient steps per environment step
+    batch: int = 256  # transitions per gradient step
+    capacity: int = 1_000_000  # transitions kept in memory
     warmup: int = 1_000  # environment steps of random actions before the first gradient step
     policy_rate: float = 3e-4  # Adam's step size for the policy
     critic_rate: float = 1e-3  # Adam's step size for the critics
-    temperature_rate: float = 1e-3  # Adam's step size for the temperature; 0: it stays
-    temperature: float = 1.0  # what a nat of entropy is worth, at first
-    target_entropy: float | None = None  # that the temperature aims at; None: -1 for each action
-    discount: float = 0.99  # worth of a reward one step later
-    critics: int = 2  # how many judge an action: the lowest of their values counts
-    target_rate: float = 0.005  # how far the target critics move each time
+    temperature_rate: float = 1e-3  # Adam's step size for the temperature; 0: a fixed temperature
+    temperature: float = 1.0  # initial weight of the entropy
+    target_entropy: float | None = None  # aim of the temperature; None: -1 per action dimension
+    discount: float = 0.99  # discount of a reward per step
+    critics: int = 2  # number of critics; the lowest of their values counts
+    target_rate: float = 0.005  # share of the target critics replaced each time
     hidden: tuple[int, ...] = (256, 256)  # widths of the hidden layers
     network: str = "auto"  # auto, mlp, nature, impala, minatar, board, or your own module:function
 
@@ -200,7 +200,7 @@ def update(config: Config, state: State, grads: Tree) -> State:
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
     """SAC for an environment with continuous actions.
 
-    `network` is one of the user's own, from observations to features.
+    `network` is the user's own, from observations to features.
     """
     refuse_other_actions(spec)
     kind, widths = config.network, config.hidden

@@ -17,11 +17,11 @@ CARD = ddpg.CARD._replace(
 
 @dataclass(frozen=True)
 class Config(ddpg.Config):
-    """What can be set."""
+    """The algorithm's fields."""
 
-    critics: int = 2  # how many judge an action: the lowest of their values counts
-    policy_every: int = 2  # gradient steps of the critics for one of the policy and the targets
-    target_noise: float = 0.2  # deviation of the noise on the actions that targets look at
+    critics: int = 2  # number of critics; the lowest of their values counts
+    policy_every: int = 2  # gradient steps of the critics per step of the policy and the targets
+    target_noise: float = 0.2  # deviation of the noise on the actions of targets
 
 
 make = ddpg.make

@@ -9,10 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from rondel.errors import RondelError
-from rondel.nets.encode import unseen
 from rondel.ops import statistics
 from rondel.ops.statistics import Moments, ReturnScale
-from rondel.spaces import zeros
+from rondel.spaces import unseen, zeros
 from rondel.types import Algorithm, Array, EnvSpec, Trajectory, Tree
 
 _OBSERVATIONS = ("obs", "next_obs")

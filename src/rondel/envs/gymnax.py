@@ -10,17 +10,17 @@ Shapes: gymnax's functions are for one lane; they are mapped over b.
 from __future__ import annotations
 
 import sys
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rondel.envs.errors import EnvError
+from rondel.envs.errors import EnvError, UnknownId
+from rondel.envs.world import World, is_installed
 from rondel.errors import RondelError
 from rondel.spaces import Box, Discrete, MultiBinary, Space
 from rondel.types import Array, Env, EnvSpec, Tree
 
-INSTALL = 'pip install "rondel[gymnax]"'
+_INSTALL = 'pip install "rondel[gymnax]"'
 
 BUILT_IN = (
     "CartPole-v1 Pendulum-v1 Acrobot-v1 MountainCar-v0 MountainCarContinuous-v0 "
@@ -52,6 +52,8 @@ def from_id(name: str) -> Env:
     """
     import gymnax
 
+    if name not in gymnax.registered_envs:
+        raise UnknownId(f"gymnax has no environment {name!r}.")
     try:
         task, params = gymnax.make(name)
     except Exception as error:
@@ -63,20 +65,16 @@ def from_id(name: str) -> Env:
     return env
 
 
-def is_registered(name: str) -> bool:
-    """Whether gymnax has the id."""
-    if find_spec("gymnax") is None:
-        raise RondelError(f"gymnax:{name} needs the package gymnax: {INSTALL}.")
-    import gymnax
-
-    return name in gymnax.registered_envs
-
-
 def registered() -> list[str]:
     """All ids that gymnax has by now; none if it is not installed."""
-    if "gymnax" in sys.modules:
-        return list(sys.modules["gymnax"].registered_envs)
-    return list(BUILT_IN) if find_spec("gymnax") else []
+    if (gymnax := sys.modules.get("gymnax")) is not None:
+        return list(gymnax.registered_envs)
+    return list(BUILT_IN) if is_installed("gymnax") else []
+
+
+def _has(name: str) -> bool | None:
+    """Whether an id is gymnax's; of one that is newer than the list above only gymnax knows."""
+    return name in BUILT_IN or name in registered() or (None if is_installed("gymnax") else False)
 
 
 def from_task(task: Any, params: Any, env_id: str) -> Env:
@@ -93,7 +91,7 @@ def from_task(task: Any, params: Any, env_id: str) -> Env:
     if not hasattr(task, "is_truncated"):
         raise RondelError(
             f"{env_id} does not tell time limits from ends (is_truncated), as gymnax does "
-            f"since 1.0.1: {INSTALL}."
+            f"since 1.0.1: {_INSTALL}."
         )
 
     # what it really shows and keeps; some of gymnax's spaces say int32 where it shows floats
@@ -196,3 +194,14 @@ def _as_seen(space: Space, obs: Tree) -> Tree:
     if isinstance(space, tuple):
         return tuple(_as_seen(part, one) for part, one in zip(space, obs, strict=True))
     return jnp.asarray(obs, space.dtype)
+
+
+WORLD = World(
+    "gymnax",
+    "gymnax's, inside the program; MinAtar among them",
+    registered,
+    from_id,
+    _has,
+    library="gymnax",
+    install=_INSTALL,
+)

@@ -9,18 +9,16 @@ Shapes: pgx's functions are for one lane; they are mapped over b.
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rondel.envs.arguments import OF_GAMES, refuse_unknown, split
 from rondel.envs.errors import EnvError
+from rondel.envs.jax.world import GAME_ARGUMENTS
+from rondel.envs.world import World, is_installed, refuse_unknown, split
 from rondel.errors import RondelError
 from rondel.spaces import MASK, STATE, Box, Discrete, MultiBinary, Space
 from rondel.types import Array, Env, EnvSpec, Game, Tree
-
-INSTALL = 'pip install "rondel[pgx]"'
 
 FOR_TWO = (
     "animal_shogi chess connect_four gardner_chess go_9x9 go_19x19 hex othello shogi tic_tac_toe"
@@ -50,23 +48,27 @@ def from_id(name: str) -> Env:
     'pgx:othello?opponent=random'
     """
     bare, arguments = split(name)
-    if find_spec("pgx") is None:
-        raise RondelError(f"pgx:{bare} needs the package pgx: {INSTALL}.")
-    if bare not in registered():
-        raise _refusal(bare)
     import pgx
 
+    if bare not in (*FOR_TWO, *ALONE):
+        raise _refusal(bare)
     try:
         task = pgx.make(bare)
     except Exception as error:
         raise EnvError(f"pgx:{bare} can't be made: {type(error).__name__}: {error}") from error
-    refuse_unknown(f"pgx:{bare}", arguments, OF_GAMES if bare in FOR_TWO else ())
+    refuse_unknown(f"pgx:{bare}", arguments, GAME_ARGUMENTS if bare in FOR_TWO else ())
     return _for_two(task, arguments) if bare in FOR_TWO else _alone(task)
 
 
 def registered() -> list[str]:
     """All ids of this world; none if pgx is not installed."""
-    return [*FOR_TWO, *ALONE] if find_spec("pgx") else []
+    return [*FOR_TWO, *ALONE] if is_installed("pgx") else []
+
+
+def _has(name: str) -> bool | None:
+    """Whether an id is pgx's; what it has besides is refused where it is made."""
+    known = split(name)[0] in (*FOR_TWO, *ALONE)
+    return known or (None if is_installed("pgx") else False)
 
 
 def _refusal(bare: str) -> RondelError:
@@ -215,3 +217,14 @@ def _unpacked(like: Tree, data: Array) -> Tree:
             made.append(jax.lax.bitcast_convert_type(words, leaf.dtype))
     assert at == data.shape[0]
     return jax.tree.unflatten(kind, made)
+
+
+WORLD = World(
+    "pgx",
+    "pgx's games for two without chance or hidden cards, and 2048, inside the program",
+    registered,
+    from_id,
+    _has,
+    library="pgx",
+    install='pip install "rondel[pgx]"',
+)

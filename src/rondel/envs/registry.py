@@ -1,55 +1,43 @@
-"""Environments by name.
+"""Environments by name, and the worlds that they come from: the built-in ones, and others'.
 
-Every id belongs to a world: "jax:CartPole-v1", "gymnasium:CartPole-v1", "envpool:Pong-v5",
-"probe:delay". Arguments of an environment may follow its id: "envpool:Pong-v5?episodic_life=true".
-One of the user's own is named by where it is: "package.module:name". Nothing heavy is imported
-until an environment of its world is made.
+A package brings a world by an entry point in the group `rondel.worlds` that names its `World`. An
+environment of the user's own is named by where it is: "package.module:name". Nothing heavy is
+imported until an environment is made.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
 from difflib import get_close_matches
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
-from rondel.envs.arguments import OF_GAMES, nearest, refuse_unknown, split
-from rondel.envs.errors import EnvError
+from rondel import entry_points
+from rondel.envs import gymnax, pgx
+from rondel.envs.envpool.world import ENVPOOL, ENVPOOL_XLA
+from rondel.envs.errors import EnvError, NotAvailable, UnknownId
 from rondel.envs.guard.crash_report import note_attempt
+from rondel.envs.gymnasium.world import GYMNASIUM
 from rondel.envs.id_suggestions import suggest_ids
+from rondel.envs.jax.world import JAX, PROBE
+from rondel.envs.world import Equivalent, World, split
 from rondel.errors import RondelError
 from rondel.types import Env, HostWorld
 
-WORLDS = ("jax", "gymnasium", "gymnax", "pgx", "envpool", "envpool-xla", "probe")
-
-CLASSICS = {
-    "CartPole-v1": "cartpole",
-    "Acrobot-v1": "acrobot",
-    "MountainCar-v0": "mountain_car",
-    "MountainCarContinuous-v0": "mountain_car_continuous",
-    "Pendulum-v1": "pendulum",
-}
-"""Gymnasium's classics in the world `jax`, and the module in `envs.classic` that makes each."""
-
-GAMES = {"TicTacToe-v0": "tic_tac_toe", "ConnectFour-v0": "connect_four"}
-"""Games for two in the world `jax`, and the module in `envs.games` that makes each."""
-
-_MODULES = {name: f"classic.{module}" for name, module in CLASSICS.items()}
-_MODULES |= {name: f"games.{module}" for name, module in GAMES.items()}
-_MODULES |= {"KeyDoor-v0": "key_door"}
-"""All ids of the world `jax`, and the module in `envs` that makes each."""
-
-PROBES = ("one", "observation", "delay", "action", "both", "memory", "continuous")
-"""The ids of the world `probe`, each a function in `envs.probes`."""
+GROUP = "rondel.worlds"
+_IN_ORDER = (JAX, GYMNASIUM, ENVPOOL, ENVPOOL_XLA, gymnax.WORLD, pgx.WORLD, PROBE)
+_BUILT_IN = {world.name: world for world in _IN_ORDER}
+_log = logging.getLogger("rondel")
 
 
 def make(env: Any) -> Env | HostWorld:
-    """The environment that is meant by `env`.
+    """Make the environment that is meant by `env`.
 
     That is an id, a traceable `Env`, a `HostWorld`, an environment of Gymnasium, old Gym or dm_env,
     or a function that makes any of these, without arguments or with a `seed`; or where one of these
-    is to be imported from, "module:name". An id without a world takes the first world that has it:
-    jax, then gymnasium, then envpool.
+    is to be imported from, "module:name". An id without a world takes the first world that has it
+    and can make it here.
 
     >>> make("CartPole-v1").spec.id
     'jax:CartPole-v1'
@@ -67,79 +55,134 @@ def make(env: Any) -> Env | HostWorld:
         made = call(env)
         return made if isinstance(made, Env | HostWorld) else from_factory(env, made)
     raise RondelError(
-        f"{env!r} is no environment: give an id such as 'CartPole-v1', an Env, a gymnasium.Env, "
-        "a dm_env.Environment, or a function without arguments that makes one."
+        "An environment must be an id such as 'CartPole-v1', an Env, a gymnasium.Env, a "
+        f"dm_env.Environment, or a function without arguments that makes one, got {env!r}."
     )
 
 
+def names() -> list[str]:
+    """All worlds that are installed, the built-in ones first; none is loaded."""
+    return list(dict.fromkeys([*_BUILT_IN, *entry_points.names(GROUP)]))
+
+
+def find(name: str) -> World | None:
+    """The world of that name, if there is one."""
+    return _BUILT_IN.get(name) or entry_points.load(GROUP, name, World)
+
+
+def listing() -> list[str]:
+    """A line for each world; a broken one says why."""
+    lines = []
+    for name in names():
+        try:
+            world = find(name)
+            assert world is not None
+            how = "" if world.installed else f" ({world.install})"
+            lines.append(f"{name:12} {world.summary}{how}")
+        except RondelError as error:
+            lines.append(f"{name:12} {error}")
+    return lines
+
+
 def known_ids() -> dict[str, list[str]]:
-    """The ids of each world, without its name; Gymnasium's are the ones registered by now.
-
-    EnvPool's are there if it is installed; its world `envpool-xla` has the same ones.
-    """
-    from rondel.envs import gymnax, pgx
-    from rondel.envs.gymnasium.make import registered
-
-    found = {"jax": list(_MODULES), "gymnasium": registered(), "gymnax": gymnax.registered()}
-    found["pgx"] = pgx.registered()
-    if is_installed("envpool"):
-        from rondel.envs.envpool import pool
-
-        found["envpool"] = pool.registered()
-    return found | {"probe": list(PROBES)}
+    """The ids of each world, without its name; Gymnasium's are the ones registered by now."""
+    return {world.name: list(world.ids()) for world in _worlds()}
 
 
-def is_installed(package: str) -> bool:
-    """Could it be imported?"""
-    return find_spec(package) is not None
+def world_of(env_id: str) -> World | None:
+    """The world of an id; None for an environment of the user's own."""
+    return find(env_id.partition(":")[0])
 
 
 def is_builtin(env: Env | HostWorld) -> bool:
-    """Is it one of the environments that Rondel itself brings?"""
-    world, _, name = env.spec.id.partition(":")
-    return (world == "jax" and split(name)[0] in _MODULES) or (world == "probe" and name in PROBES)
+    """Whether it is one of the environments that Rondel itself brings."""
+    world, name = world_of(env.spec.id), env.spec.id.partition(":")[2]
+    return world is not None and world.builtin and bool(world.owns(name))
 
 
 def id_without_world(env_id: str) -> str:
     """The id without its world and arguments: that of "jax:CartPole-v1" is "CartPole-v1"."""
     world, _, name = env_id.partition(":")
-    return (name if world in WORLDS else env_id).partition("?")[0]
+    return (name if world in names() else env_id).partition("?")[0]
+
+
+def equivalents(env_id: str) -> Iterator[tuple[World, Equivalent]]:
+    """The same environment in other worlds, the fastest first.
+
+    Of Atari it is the same game, but another observation.
+
+    >>> [there.id for _, there in equivalents("gymnasium:ALE/Pong-v5")]
+    ['envpool:Pong-v5']
+    """
+    own, name = world_of(env_id), env_id.partition(":")[2]
+    for world in _worlds() if own is not None else ():
+        if world is own or world.equivalent is None or own is None or world.name == own.on_host:
+            continue
+        if there := world.equivalent(name):
+            yield world, there
+
+
+def _worlds() -> Iterator[World]:
+    """All worlds but broken ones, in the order in which they are asked for an id."""
+    yield from _IN_ORDER
+    for name in entry_points.names(GROUP):
+        try:
+            if name not in _BUILT_IN and (world := find(name)):
+                yield world
+        except RondelError as error:
+            _log.warning("%s", error)
 
 
 def _by_id(env_id: str) -> Env | HostWorld:
-    world, colon, name = env_id.partition(":")
-    if not colon or "?" in world:
-        world, name = _fastest(env_id), env_id
-    if world == "jax" and split(name)[0] in _MODULES:
-        return _own(*split(name))
-    if world == "probe" and name in PROBES:
-        return _call("rondel.envs.jax.probes", name)
-    note_attempt(f"{world}:{name}", "its making")
-    if world == "gymnasium":
-        from rondel.envs.gymnasium.make import from_id, is_registered
+    world_name, colon, name = env_id.partition(":")
+    if not colon or "?" in world_name:
+        return _in_any_world(env_id)
+    world = find(world_name)
+    if world is None:
+        return make(_imported(env_id, world_name, name))
+    try:
+        if world.owns(split(name)[0]) is False:
+            raise UnknownId
+        return _made(world, name)
+    except UnknownId:
+        raise RondelError(f"There is no environment {env_id!r}.{_near(env_id)}") from None
+    except NotAvailable as error:
+        others = (w for w in _worlds() if w is not world and w.installed)
+        there = next((f" Or use {w.name}:{name}." for w in others if w.owns(name)), "")
+        raise NotAvailable(f"{error}{there}") from error.__cause__
 
-        if is_registered(name):
-            return from_id(name)
-    if world == "envpool":
-        from rondel.envs.envpool import pool
 
-        return pool.from_id(name)
-    if world == "envpool-xla":
-        from rondel.envs.envpool import xla_pool
+def _made(world: World, name: str) -> Env | HostWorld:
+    if not world.builtin:
+        note_attempt(f"{world.name}:{name}", "its making")
+    return world.create(name)
 
-        return xla_pool.from_id(name)
-    if world == "gymnax":
-        from rondel.envs import gymnax
 
-        if gymnax.is_registered(name):
-            return gymnax.from_id(name)
-    if world == "pgx":
-        from rondel.envs import pgx
-
-        return pgx.from_id(name)
-    if world in WORLDS:
-        raise RondelError(f"There is no environment {env_id!r}.{_near(env_id)}")
-    return make(_imported(env_id, world, name))
+def _in_any_world(name: str) -> Env | HostWorld:
+    """An id without a world, from the first that has it and can make it here."""
+    absent: list[str] = []  # why worlds that have it can't make it
+    perhaps = ""  # worlds that may have it
+    for world in (w for w in _worlds() if not w.on_host):
+        try:
+            owns = world.owns(name)
+            if owns is None and not world.installed:
+                perhaps += f" {world.name} may have it ({world.install})."
+            if not owns:
+                continue
+            env = _made(world, name)
+        except NotAvailable as error:
+            absent.append(str(error))
+        except RondelError as error:
+            if not absent:
+                raise
+            absent.append(str(error))
+        else:
+            if absent:
+                _log.warning("Using %s, since %s", env.spec.id, " ".join(absent))
+            return env
+    if absent:
+        raise NotAvailable(" ".join(absent))
+    raise RondelError(f"There is no environment {name!r}.{_near(name)}{perhaps}")
 
 
 def _imported(env_id: str, module: str, name: str) -> Any:
@@ -150,57 +193,22 @@ def _imported(env_id: str, module: str, name: str) -> Any:
             found = import_module(module)
         except ModuleNotFoundError as error:
             if not f"{module}.".startswith(f"{error.name}."):  # it is there, and misses another
-                raise EnvError(f"{env_id} can't be taken from its module: {error}") from error
+                raise EnvError(f"{env_id} can't be imported: {error}") from error
         except Exception as error:
-            said = f"{type(error).__name__}: {error}"
-            raise EnvError(f"{env_id} can't be taken from its module: {said}") from error
+            why = f"{type(error).__name__}: {error}"
+            raise EnvError(f"{env_id} can't be imported: {why}") from error
     if found is None:
         raise RondelError(
-            f"There is no world {module!r} to take {env_id!r} from, nor such a module; the worlds "
-            f"are {', '.join(WORLDS)}. (A Gymnasium id with a module to import first is written "
-            f"gymnasium:{env_id}, an environment of your own module:name.)"
+            f"{env_id!r} must begin with a world or a module that can be imported, got "
+            f"{module!r}. Worlds are {', '.join(names())}; an environment of your own is "
+            f"module:name, and a Gymnasium id with a module to import first is "
+            f"{GYMNASIUM.name}:{env_id}."
         )
     if not hasattr(found, name):
         there = get_close_matches(name, vars(found), n=1)
-        hint = f" Near it: {module}:{there[0]}." if there else ""
+        hint = f" Did you mean {module}:{there[0]}?" if there else ""
         raise RondelError(f"The module {module} has no {name!r}.{hint}")
     return getattr(found, name)
-
-
-def _fastest(name: str) -> str:
-    """The world to take an id from that names none."""
-    bare, arguments = split(name)
-    if bare in _MODULES:
-        unknown = arguments.keys() - _arguments(bare)
-        # what is none of ours may be an argument of Gymnasium's, unless it was hardly that
-        if bare not in CLASSICS or all(nearest(word, _arguments(bare)) for word in unknown):
-            return "jax"
-    from rondel.envs.gymnasium.make import is_registered
-
-    if not is_registered(name) and is_installed("envpool"):
-        from rondel.envs.envpool import pool
-
-        if bare in pool.registered():
-            return "envpool"
-    return "gymnasium"
-
-
-def _own(name: str, arguments: dict[str, Any]) -> Env:
-    refuse_unknown(f"jax:{name}", arguments, _arguments(name))
-    env: Env = import_module(f"rondel.envs.jax.{_MODULES[name]}").make(**arguments)
-    return env
-
-
-def _arguments(name: str) -> set[str]:
-    """The arguments that one of our own environments has."""
-    if name in GAMES:
-        return set(OF_GAMES)
-    return {"velocities"} if name == "CartPole-v1" else set()
-
-
-def _call(module: str, function: str) -> Env:
-    env: Env = getattr(import_module(module), function)()
-    return env
 
 
 def _near(env_id: str) -> str:
@@ -213,7 +221,4 @@ def _near(env_id: str) -> str:
     for world in sorted(listed, key=lambda world: world != wanted):  # then as a bare id is sought
         meant = {name.lower(): f"{world}:{name}" for name in listed[world]} | meant
     found = suggest_ids(id_without_world(env_id).rpartition(":")[2], meant)
-    hint = f" Near it: {', '.join(found)}." if found else ""
-    if not is_installed("envpool"):
-        hint += ' EnvPool has many more, such as Pong-v5: pip install "rondel[envpool]".'
-    return hint
+    return f" Did you mean {' or '.join(found)}?" if found else ""

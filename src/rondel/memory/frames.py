@@ -59,6 +59,15 @@ def stacked_of(space: Space | None, obs: Tree) -> Tree:
     return jax.tree.map(stacked, space, obs)
 
 
+def pack_stacked(space: Space, obs: Tree, other: Tree) -> Tree:
+    """Arrays of obs [b, n, ...] that stack frames as `Frames`; in other places those of `other`."""
+
+    def one(stacked: int, x: Array, instead: Array) -> Array | Frames:
+        return pack(x, stacked) if stacked > 1 else instead
+
+    return jax.tree.map(one, stacked_of(space, obs), obs, other)
+
+
 def pack(obs: Array, stacked: int, age: Array | None = None) -> Frames:
     """Observations [b, n, ...] frame by frame; `age` [b] is that of row 0, F - 1 unless told.
 

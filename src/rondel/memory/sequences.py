@@ -21,7 +21,7 @@ from jax import lax
 
 from rondel.errors import RondelError
 from rondel.memory import priorities
-from rondel.memory.frames import Frames, pack, stacked_of, take
+from rondel.memory.frames import Frames, pack_stacked, take
 from rondel.memory.replay import EPSILON
 from rondel.ops import random
 from rondel.types import Memory
@@ -148,11 +148,7 @@ def _stored(cut: _Cut, rows: Tree) -> Tree:
     """A round's rows [b, T, ...], those of stacked frames as stories."""
     if cut.space is None:
         return rows
-
-    def framed(stacked: int, x: Array) -> Array | Frames:
-        return pack(x, stacked) if stacked > 1 else x
-
-    return rows._replace(obs=jax.tree.map(framed, stacked_of(cut.space, rows.obs), rows.obs))
+    return rows._replace(obs=pack_stacked(cut.space, rows.obs, rows.obs))
 
 
 def _add(cut: _Cut, memory: Sequences, items: Stretch, key: Array) -> Sequences:

@@ -1,31 +1,33 @@
-"""A policy and a value of the same observations, with or without memory.
+"""A policy and a value of the same observations, recurrent or not.
 
 Shapes: b lanes, T rows of time, `[...]` any leading axes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from rondel.nets.mlp import forward, layers
-from rondel.nets.recurrent import Cell
-from rondel.ops.unroll import unroll_cell
+from rondel.nets import images
+from rondel.nets.mlp import forward, layers, mlp
+from rondel.nets.recurrent import Cell, make_cell, unroll_cell
+from rondel.nets.torso import choose_torso, make_torso
+from rondel.spaces import Space
 from rondel.types import Array, Network, Tree
 
 
 class Judged(NamedTuple):
-    """What the two say of an observation."""
+    """The outputs for an observation."""
 
     policy: Array  # [..., outputs]
     value: Array  # [...]
 
 
 class ActorCritic(NamedTuple):
-    """What is remembered is the carry; without memory it is empty."""
+    """A policy and a value; the carry is the state of a recurrent network, else empty."""
 
     init: Callable[[Array], Tree]  # (key) -> params
     carry: Callable[[int], Tree]  # (b) -> carry, at an episode's beginning
@@ -34,6 +36,28 @@ class ActorCritic(NamedTuple):
     # (params, carry before row 0, obs [T, b, ...], first [T, b]) -> (judged, carries [T, b, ...])
     unroll: Callable[[Tree, Tree, Tree, Any], tuple[Judged, Tree]]
     recurrent: bool = False
+    chunk: int | None = None  # rows at a time that suit CPUs' caches for a gradient; None: all
+
+
+def make_actor_critic(
+    kind: str,
+    space: Space,
+    hidden: Sequence[int],
+    outputs: int,
+    own: Network | None = None,
+    memory: str = "none",
+    memory_size: int = 0,
+) -> ActorCritic:
+    """Two perceptrons; behind an image, a memory or the user's `own` network a shared torso."""
+    kind = choose_torso(kind, space)
+    if own is None and memory == "none" and kind == "mlp":
+        policy = mlp(space, hidden, outputs, last_scale=0.01)
+        return separate_networks(policy, mlp(space, hidden, 1))
+    torso, width = make_torso(kind, space, hidden, own=own)
+    if memory != "none":
+        return shared_torso(torso, width, outputs, make_cell(memory, width, memory_size))
+    chunk = images.TRUNKS[kind].chunk if own is None else None
+    return shared_torso(torso, width, outputs)._replace(chunk=chunk)
 
 
 def separate_networks(policy: Network, critic: Network) -> ActorCritic:
@@ -53,7 +77,7 @@ def separate_networks(policy: Network, critic: Network) -> ActorCritic:
 def shared_torso(
     torso: Network, width: int, outputs: int, memory: Cell | None = None
 ) -> ActorCritic:
-    """One torso of that width, perhaps a memory behind it, then a layer each."""
+    """One torso of that width, perhaps a recurrent cell behind it, then a layer each."""
     inner = width if memory is None else memory.size
 
     def init(key: Array) -> Tree:

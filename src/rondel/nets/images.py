@@ -1,4 +1,4 @@
-"""Networks that see images, from observations [..., *shape] to features [..., width].
+"""Convolutional networks, from observations with images to features [..., width].
 
 An image is a Box of three axes. Two neighbours of the same size are its rows and columns, and the
 other axis its channels; else these are the smaller of the first and the last axis, the last if they
@@ -19,8 +19,7 @@ import jax.numpy as jnp
 
 from rondel.errors import RondelError
 from rondel.nets.conv import conv, max_pool
-from rondel.nets.encode import encode, encoded_width, parts
-from rondel.nets.mlp import orthogonal
+from rondel.nets.mlp import encode, encoded_width, orthogonal, parts
 from rondel.ops.chunks import chunked
 from rondel.spaces import Box, Leaf, Space
 from rondel.types import Array, Network, Tree
@@ -41,41 +40,6 @@ class Trunk(NamedTuple):
     see: Callable[[Tree, Array], Array]  # (layers, [c, h, w, n]) -> [c', h', w', n]
 
 
-def nature(space: Space) -> Network:
-    """Three convolutions and 512 features, for images such as Atari's.
-
-    Mnih et al., Human-level control through deep reinforcement learning, Nature 518 (2015).
-    """
-    return network(space, _NATURE)[0]
-
-
-def impala(space: Space, channels: Sequence[int] = (16, 32, 32)) -> Network:
-    """A residual network with 256 features: each entry of `channels` halves the image.
-
-    Espeholt et al., IMPALA: Scalable Distributed Deep-RL with Importance Weighted Actor-Learner
-    Architectures, arXiv 1802.01561, figure 3.
-    """
-    return network(space, _impala(channels))[0]
-
-
-def minatar(space: Space) -> Network:
-    """One convolution of 16 filters and 128 features, for small images.
-
-    Young and Tian, MinAtar: An Atari-Inspired Testbed for Thorough and Reproducible Reinforcement
-    Learning Experiments, arXiv 1903.03176.
-    """
-    return network(space, _MINATAR)[0]
-
-
-def board(space: Space) -> Network:
-    """Windows of 4 x 4 cells, each seen by itself, and 256 features; for board games.
-
-    A line of four lies within one such window, whatever its direction, and is known wherever it is
-    on the board. A board of 6 x 7 cells has 12 windows.
-    """
-    return network(space, _BOARD)[0]
-
-
 def is_image(space: Leaf) -> bool:
     if not isinstance(space, Box):
         return False
@@ -85,7 +49,7 @@ def is_image(space: Leaf) -> bool:
 
 
 def fitting(space: Space) -> str | None:
-    """Nature or minatar, the first that all images of a space are large enough for."""
+    """The first of nature and minatar that suits the sizes of all images; None if neither does."""
     images = _images(space)
     for name in ("nature", "minatar"):
         if images and not _too_small(images, TRUNKS[name]):
@@ -101,7 +65,7 @@ def channels_first(shape: _Shape) -> bool:
 
 
 def network(space: Space, trunk: Trunk) -> tuple[Network, int]:
-    """A network for observations of `space`, and how many features it gives."""
+    """A network for observations of `space`, and its number of features."""
     images = _images(space)
     _check(space, images, trunk)
     shapes = [_shapes(trunk, shape) for shape in images]
@@ -181,8 +145,8 @@ def _check(space: Space, images: list[_Shape], trunk: Trunk) -> None:
     if not images:
         shapes = ", ".join(str(leaf.shape) for leaf, _ in parts(space, space))
         raise RondelError(
-            f"{trunk.name} needs an image, a Box of three axes such as (84, 84, 3) or bytes of two "
-            f"or four, and among observations of {shapes} there is none. mlp takes them."
+            f"{trunk.name} needs an image: a Box of three axes such as (84, 84, 3), or bytes of "
+            f"two or four axes. The observations have the shapes {shapes}. Use mlp."
         )
     small = _too_small(images, trunk)
     if small:
@@ -190,7 +154,7 @@ def _check(space: Space, images: list[_Shape], trunk: Trunk) -> None:
         others = [name for name, t in TRUNKS.items() if min(rows, columns) >= t.smallest]
         raise RondelError(
             f"{trunk.name} needs images of {trunk.smallest}x{trunk.smallest} or more; one of shape "
-            f"{small[0]} is {rows}x{columns}. {' or '.join([*others, 'mlp'])} would take it."
+            f"{small[0]} is {rows}x{columns}. Use {' or '.join([*others, 'mlp'])}."
         )
 
 
@@ -223,20 +187,15 @@ def _see_impala(layers: Tree, x: Array) -> Array:
     return _relu(x)
 
 
-def _impala(channels: Sequence[int]) -> Trunk:
-    def kernels(inputs: int) -> list[_Shape]:
-        shapes: list[_Shape] = []
-        for outputs in channels:
-            shapes += [(3, 3, inputs, outputs), *[(3, 3, outputs, outputs)] * 4]
-            inputs = outputs
-        return shapes
-
-    # what blocks add up to must not grow with their number
-    block = [2.0**0.5, (1.0 / len(channels)) ** 0.5]
-    gains = [2.0**0.5, *block, *block] * len(channels)
-    return Trunk("impala", 256, 1, 8, kernels, gains, _see_impala)
+def _impala_kernels(inputs: int) -> list[_Shape]:
+    shapes: list[_Shape] = []
+    for outputs in (16, 32, 32):
+        shapes += [(3, 3, inputs, outputs), *[(3, 3, outputs, outputs)] * 4]
+        inputs = outputs
+    return shapes
 
 
+# Mnih et al., Human-level control through deep reinforcement learning, Nature 518 (2015)
 _NATURE = Trunk(
     name="nature",
     features=512,
@@ -246,6 +205,20 @@ _NATURE = Trunk(
     gains=[2.0**0.5] * 3,
     see=_see_nature,
 )
+# a residual network whose three stages halve the image each: Espeholt et al., IMPALA: Scalable
+# Distributed Deep-RL with Importance Weighted Actor-Learner Architectures, arXiv 1802.01561, fig. 3
+_IMPALA = Trunk(
+    name="impala",
+    features=256,
+    smallest=1,
+    chunk=8,
+    kernels=_impala_kernels,
+    # the sum of a stage's blocks must not grow with the number of stages
+    gains=[2.0**0.5, *[2.0**0.5, (1.0 / 3) ** 0.5] * 2] * 3,
+    see=_see_impala,
+)
+# Young and Tian, MinAtar: An Atari-Inspired Testbed for Thorough and Reproducible Reinforcement
+# Learning Experiments, arXiv 1903.03176
 _MINATAR = Trunk(
     name="minatar",
     features=128,
@@ -255,6 +228,7 @@ _MINATAR = Trunk(
     gains=[2.0**0.5],
     see=_see_minatar,
 )
+# a line of four lies within one window of 4 x 4 cells, whatever its direction; 6 x 7 cells have 12
 _BOARD = Trunk(
     name="board",
     features=256,
@@ -264,4 +238,4 @@ _BOARD = Trunk(
     gains=[2.0**0.5] * 2,
     see=_see_board,
 )
-TRUNKS = {trunk.name: trunk for trunk in (_NATURE, _impala((16, 32, 32)), _MINATAR, _BOARD)}
+TRUNKS = {trunk.name: trunk for trunk in (_NATURE, _IMPALA, _MINATAR, _BOARD)}

@@ -1,4 +1,4 @@
-"""Layers with noise in their weights, so that a network explores by itself.
+"""Layers with noise in their weights, for exploration that is learned.
 
 y = (w + w' ε) x + b + b' ε with ε_ij = f(ε_i) f(ε_j) for weights and f(ε_j) for biases, where
 f(x) = sgn(x) √|x|: factorised Gaussian noise, which costs one number per input and output. It is
@@ -19,7 +19,7 @@ from rondel.types import Array, Tree
 
 
 def with_spread(layers: Sequence[Tree], scale: float) -> list[Tree]:
-    """The same layers with room for noise: w' and b' begin at scale / √inputs."""
+    """Layers with parameters for noise: w' and b' begin at scale / √inputs."""
 
     def one(layer: Tree) -> Tree:
         size = scale / layer["w"].shape[0] ** 0.5
@@ -30,9 +30,9 @@ def with_spread(layers: Sequence[Tree], scale: float) -> list[Tree]:
 
 
 def with_noise(params: Tree, keys: Array, nth: int = 0) -> Tree:
-    """Parameters whose noisy layers have noise drawn for them; without it they are their means.
+    """Draw noise for all noisy layers; without it they compute their means.
 
-    `keys` [b] are those of the rows that the network is applied to, or [] for all rows alike. The
+    `keys` are [b], one for each row that the network is applied to, or [], one for all rows. The
     same keys give other noise for each `nth`.
     """
     layers, tree = jax.tree.flatten(params, is_leaf=_is_noisy)
@@ -43,10 +43,8 @@ def with_noise(params: Tree, keys: Array, nth: int = 0) -> Tree:
     return jax.tree.unflatten(tree, drawn)
 
 
-def noise_of(layer: Tree, x: Array) -> Array | None:
-    """What the noise of a layer adds to its outputs for inputs x [b, inputs]; None without any."""
-    if "noise_in" not in layer:
-        return None
+def noise_of(layer: Tree, x: Array) -> Array:
+    """What the noise of a layer adds to its outputs, for inputs x [b, inputs]."""
     spread = (x * layer["noise_in"]) @ layer["w_spread"]
     spread = spread + jnp.broadcast_to(layer["b_spread"], spread.shape)
     return spread * layer["noise_out"]

@@ -8,15 +8,21 @@ import optax
 
 from rondel.types import Array, Tree
 
-SMALL = 2**15  # numbers; larger ones are quicker alone (python benchmarks/optimiser.py)
+SMALL = 2**15  # numbers; larger arrays are faster alone (python benchmarks/optimiser.py)
+
+
+def adam(max_grad_norm: float, epsilon: float = 1e-8) -> optax.GradientTransformation:
+    """Adam's directions, without a step size, of gradients clipped to a norm."""
+    clip_norm = optax.clip_by_global_norm(max_grad_norm)
+    return packed(optax.chain(clip_norm, optax.scale_by_adam(eps=epsilon)))
 
 
 def packed(inner: optax.GradientTransformation) -> optax.GradientTransformation:
     """`inner` over all small arrays as one, and over each large one by itself.
 
-    Every array is a loop of its own to XLA, and the biases of small networks would be mostly the
-    cost of such loops. A large one inside the same array is what makes it slow on CPUs: which part
-    an element belongs to is then asked for each. `inner` may not care which parameter is which.
+    XLA makes a loop of every array, and for the biases of small networks the loops would cost more
+    than the work. A large array joined with others is slow on CPUs, since each element is then
+    looked up. `inner` must treat all parameters alike.
     """
 
     def init(params: Tree) -> Tree:

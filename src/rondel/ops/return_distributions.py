@@ -16,8 +16,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from rondel.ops.rescaling import EPSILON, rescale, restore
 from rondel.types import Array
+
+EPSILON = 1e-3  # of `rescale`: keeps the scale from getting flat far out
 
 
 class Misfit(NamedTuple):
@@ -120,6 +121,26 @@ def quantile_huber(quantiles: Array, target: Array) -> Array:
     error = target[:, None, :] - quantiles[:, :, None]
     tilt = jnp.abs(level - (error < 0.0))
     return jnp.sum(jnp.mean(tilt * optax.losses.huber_loss(error), -1), -1)
+
+
+def rescale(x: Array, epsilon: float = EPSILON) -> Array:
+    """h(x) = sgn(x) (√(|x| + 1) - 1) + ε x, a scale on which large values differ less.
+
+    Pohlen et al., Observe and Look Further: Achieving Consistent Performance on Atari, arXiv
+    1805.11593, proposition A.2.
+    """
+    return jnp.sign(x) * (jnp.sqrt(jnp.abs(x) + 1.0) - 1.0) + epsilon * x
+
+
+def restore(y: Array, epsilon: float = EPSILON) -> Array:
+    """The x with h(x) = y.
+
+    That is sgn(y) (((√(1 + 4ε a) - 1) / 2ε)² - 1) with a = |y| + 1 + ε, written without the
+    difference of two near numbers, which would leave few digits of float32.
+    """
+    a = jnp.abs(y) + 1.0 + epsilon
+    root = 2.0 * a / (jnp.sqrt(1.0 + 4.0 * epsilon * a) + 1.0)
+    return jnp.sign(y) * (root**2 - 1.0)
 
 
 def _one_of(out: Array, action: Array) -> Array:

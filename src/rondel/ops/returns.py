@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
 if TYPE_CHECKING:
-    from rondel.types import Array
+    from rondel.types import Array, Tree
 
 
 class VTrace(NamedTuple):
@@ -148,6 +149,11 @@ def n_step_returns(
         offset = offset + going
         going = going & ~done[rows]
     return return_, power, offset, valid[:length]
+
+
+def swap_time(tree: Tree) -> Tree:
+    """Arrays [T, b, ...] as [b, T, ...], or the other way round."""
+    return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), tree)
 
 
 def _summed(gain: Array, decay: Array) -> Array:

@@ -1,7 +1,8 @@
-"""Running statistics: of observations, to normalise them; of discounted returns, to scale rewards.
+"""Means over valid rows, and running statistics of observations and discounted returns.
 
-Where lanes are acted they are summed up per lane ([T, b, ...] -> [b, ...]); where the learner is,
-all lanes [B, ...] are merged in lane order. So the result does not depend on who acted which lanes.
+Running statistics normalise observations and scale rewards. A policy sums up its lanes one by one
+([T, b, ...] -> [b, ...]), the learner merges all lanes [B, ...] in order. So the result does not
+depend on which copy acted which lanes.
 
 Chan, Golub, LeVeque, Updating Formulae and a Pairwise Algorithm for Computing Sample Variances
 (1979), is the merge; it needs no difference of large sums.
@@ -26,7 +27,7 @@ EPSILON = 1e-8  # added to variances
 
 
 class Moments(NamedTuple):
-    """Count, mean and sum of squared deviations of a tree's float leaves; None for other leaves."""
+    """Count, mean and sum of squared deviations of a tree's float leaves; other leaves are None."""
 
     count: Array  # type: ignore[assignment]  # () float32, or [b] per lane
     mean: Tree  # of the leaf's shape without time, float32
@@ -34,7 +35,7 @@ class Moments(NamedTuple):
 
 
 class ReturnSummary(NamedTuple):
-    """What a round did to each lane's discounted return, whatever it was before: [b] each.
+    """The effect of a round on each lane's discounted return, as a function of it: [b] each.
 
     G[t] = a[t] * G_0 + c[t], with G_0 the return that came into the round.
     """
@@ -50,14 +51,25 @@ class ReturnSummary(NamedTuple):
 
 
 class ReturnScale(NamedTuple):
-    """The discounted return of every lane, and the moments of all so far."""
+    """The discounted return of every lane, and the moments of all returns so far."""
 
     running: Array  # [B]
     moments: Moments  # of ()
 
 
+def masked_mean(x: Array, valid: Array) -> Array:
+    """Mean of `x` where `valid`, a mask of its shape; 0 if no row is valid."""
+    return jnp.sum(jnp.where(valid, x, 0.0)) / jnp.maximum(jnp.sum(valid), 1)
+
+
+def standardise(x: Array, valid: Array, epsilon: float = 1e-8) -> Array:
+    """`x` with zero mean and unit deviation over the valid rows."""
+    centred = x - masked_mean(x, valid)
+    return centred / (jnp.sqrt(masked_mean(centred**2, valid)) + epsilon)
+
+
 def no_moments(like: Tree) -> Moments:
-    """The moments of nothing, for samples of the shapes of `like`."""
+    """Empty moments, for samples of the shapes of `like`."""
 
     def zeros() -> Tree:  # called twice: a buffer can be donated only once
         return jax.tree.map(lambda x: jnp.zeros(x.shape) if _is_float(x) else None, like)
@@ -66,7 +78,7 @@ def no_moments(like: Tree) -> Moments:
 
 
 def moments_of(x: Tree, valid: Array) -> Moments:
-    """Each lane's moments over time: leaves [T, b, ...], where `valid` [T, b], to [b, ...]."""
+    """Each lane's moments over time, of valid rows: leaves [T, b, ...] become [b, ...]."""
     count = valid.sum(axis=0, dtype=jnp.float32)
 
     def over_time(terms: Array) -> Array:
@@ -87,7 +99,7 @@ def moments_of(x: Tree, valid: Array) -> Moments:
 
 
 def merge(moments: Moments, per_lane: Moments) -> Moments:
-    """`moments` with those of all lanes [B, ...]: first lane with lane, in order, then the sum."""
+    """Merge `moments` with those of all lanes [B, ...]: lanes in order first, then their sum."""
     nothing = jax.tree.map(jnp.zeros_like, moments)
     new, _ = lax.scan(lambda whole, lane: (_join(whole, lane), None), nothing, per_lane)
     kept = jnp.minimum(moments.count, MAX_COUNT - jnp.minimum(new.count, MAX_COUNT))
@@ -97,7 +109,7 @@ def merge(moments: Moments, per_lane: Moments) -> Moments:
 
 
 def normalise(moments: Moments, x: Tree, clip: float) -> Tree:
-    """(x - mean) / deviation, cut at +-clip, for float leaves [..., *sample]; others as they are.
+    """(x - mean) / deviation, clipped at ±clip, for float leaves [..., *sample]; others unchanged.
 
     Before the first sample nothing is shifted or scaled.
     """
@@ -115,17 +127,17 @@ def normalise(moments: Moments, x: Tree, clip: float) -> Tree:
 
 
 def no_returns(lanes: int) -> ReturnScale:
-    """Before the first round."""
+    """The state before the first round."""
     return ReturnScale(jnp.zeros(lanes), no_moments(jnp.zeros(())))
 
 
 def return_summary(
     reward: Array, terminated: Array, truncated: Array, valid: Array, discount: float | Array
 ) -> ReturnSummary:
-    """What rows [T, b] do to the running return G of each lane, to be finished by `absorb_returns`.
+    """The effect of rows [T, b] on each lane's running return G; `absorb_returns` applies it.
 
-    Over valid rows G[t] = discount * G[t - 1] + reward[t], begun anew after an episode's end. That
-    is affine in the G before the round, which only the learner knows.
+    Over valid rows G[t] = discount * G[t - 1] + reward[t], from 0 after an episode's end. That is
+    affine in the G before the round, which only the learner knows.
     """
     done = terminated | truncated
 
@@ -145,7 +157,7 @@ def return_summary(
 
 
 def absorb_returns(scaler: ReturnScale, summary: ReturnSummary) -> ReturnScale:
-    """All B lanes' returns after a round, and the moments with the round's in them; exact."""
+    """All B lanes' returns after a round, and moments that include the round's; exact."""
     g, s = scaler.running, summary
     mean = s.mean_a * g + s.mean_c
     m2 = jnp.maximum(s.aa * g * g + 2.0 * s.ac * g + s.cc, 0.0)
@@ -154,13 +166,13 @@ def absorb_returns(scaler: ReturnScale, summary: ReturnSummary) -> ReturnScale:
 
 
 def scale(scaler: ReturnScale) -> Array:
-    """The deviation of discounted returns, (): what rewards are divided by. 1 before any."""
+    """The deviation of discounted returns, (), which rewards are divided by; 1 before any."""
     count, _, m2 = scaler.moments
     return jnp.sqrt(jnp.where(count > 0.0, m2 / jnp.maximum(count, 1.0), 1.0) + EPSILON)
 
 
 def _join(one: Moments, two: Moments) -> Moments:
-    """The moments of the samples of both."""
+    """The moments of both sets of samples together."""
     count = one.count + two.count
     share = two.count / jnp.maximum(count, 1.0)
     delta = jax.tree.map(jnp.subtract, two.mean, one.mean)

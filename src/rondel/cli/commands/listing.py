@@ -1,4 +1,4 @@
-"""`list`: which algorithms, environments and backends there are."""
+"""`list`: which algorithms, backends, worlds and environments there are."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import tyro
 from rondel.algorithms import catalogue
 from rondel.cli.command import Command
 from rondel.cli.output import print_lines
-from rondel.envs.registry import known_ids
+from rondel.envs import registry as worlds
 from rondel.errors import RondelError
 from rondel.execution.backends import registry
 
 
 @dataclasses.dataclass(frozen=True)
 class List:
-    """List algorithms, backends or environments."""
+    """List what is available."""
 
-    what: tyro.conf.Positional[Literal["algorithms", "backends", "envs"]]  # what to list
+    what: tyro.conf.Positional[Literal["algorithms", "backends", "worlds", "envs"]]  # what to list
     pattern: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[PATTERN]")] = ""
     """of environments, a part of the id, such as `pole`, or a pattern, such as 'gymnasium:*-v5'"""
 
@@ -35,13 +35,15 @@ def _list(options: List) -> None:
             print_lines(map(_algorithm, catalogue.TABLE))
         case "backends":
             print_lines(registry.listing())
+        case "worlds":
+            print_lines(worlds.listing())
         case "envs":
             print_lines(_ids(options.pattern))
 
 
 def _ids(pattern: str) -> list[str]:
     """Environments whose id contains `pattern`, or matches it if it has a * or the like."""
-    ids = [f"{world}:{name}" for world, names in known_ids().items() for name in names]
+    ids = [f"{world}:{name}" for world, names in worlds.known_ids().items() for name in names]
     glob = pattern.lower() if set(pattern) & set("*?[") else f"*{pattern.lower()}*"
     if found := [one for one in ids if fnmatchcase(one.lower(), glob)]:
         return found
@@ -60,4 +62,4 @@ def _algorithm(name: str) -> str:
     return f"{name:10} {facts} `{card.plan}`  {card.paper}"
 
 
-COMMANDS = (Command("list", "algorithms|backends|envs [PATTERN]", List, _list),)
+COMMANDS = (Command("list", "algorithms|backends|worlds|envs [PATTERN]", List, _list),)

@@ -22,8 +22,7 @@ from rondel.cli.command import (
 from rondel.cli.output import print_lines, print_result, stdout_for_result
 from rondel.errors import RondelError
 from rondel.run.display import display
-from rondel.run.setup.config_overrides import override_fields
-from rondel.run.setup.prepare import Options, split, tuned_for
+from rondel.run.setup.options import Options, override_fields, split_fields, tuned_for
 from rondel.run.training.train import STEPS
 
 
@@ -110,7 +109,7 @@ def _parse_request(command: Command, argv: list[str]) -> Request:
     if "--memory" in names and not found.recurrent:
         others = ", ".join(n for n in catalogue.TABLE if catalogue.find(n).recurrent)
         raise RondelError(f"{name} has no --memory: it is not recurrent. Use one of {others}.")
-    own, rest = split({} if "--no-tuned" in names else tuned_for(name, env))
+    own, rest = split_fields({} if "--no-tuned" in names else tuned_for(name, env))
     defaults["Options"] = override_fields(Flags(lanes=found.card.lanes), own)
     if found.config:
         defaults["Config"] = override_fields(found.config(), rest)

@@ -8,45 +8,30 @@ unclipped, also with `episodic_life`.
 
 from __future__ import annotations
 
-import difflib
+import ctypes
 import os
 import warnings
+from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import envpool
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
-from rondel.envs.arguments import split
-from rondel.envs.envpool.render_probe import DRAWN, can_be_drawn, show_opengl
 from rondel.envs.errors import EnvError
 from rondel.envs.gymnasium.lanes import record
 from rondel.envs.gymnasium.spaces import action_spec, observation_spec, translator, writer
-from rondel.envs.id_suggestions import suggest_ids
+from rondel.envs.world import refuse_unknown
 from rondel.errors import RondelError
 from rondel.spaces import Box, zeros
-from rondel.types import EnvSpec, HostWorld, Step
+from rondel.types import EnvSpec, Step
 
-try:
-    import envpool
-except ImportError as absent:
-    raise RondelError(f'EnvPool is not here ({absent}): pip install "rondel[envpool]"') from absent
+DRAWN = {"render_mode": "rgb_array"}
+"""The arguments with which EnvPool makes environments that can be drawn."""
 
 _OURS = ("num_envs", "batch_size", "num_threads", "seed", "env_seed", "max_num_players")
-
-
-def from_id(name: str) -> HostWorld:
-    """The lanes of an id of EnvPool's, perhaps with arguments: "Pong-v5?episodic_life=true"."""
-    spec, arguments = look(f"envpool:{name}", *split(name))
-    parts = (spec, split(name)[0], arguments)
-    return HostWorld(spec, partial(PoolLanes, *parts), partial(_shown, *parts))
-
-
-def _shown(spec: EnvSpec, task: str, arguments: dict[str, Any]) -> PoolLanes:
-    """A lane that can be drawn, if EnvPool can do that here."""
-    drawn = DRAWN if can_be_drawn(task, arguments) else {}
-    return PoolLanes(spec, task, arguments | drawn, 1)
 
 
 def registered() -> list[str]:
@@ -56,30 +41,20 @@ def registered() -> list[str]:
 
 def look(name: str, task: str, arguments: dict[str, Any]) -> tuple[EnvSpec, dict[str, Any]]:
     """The spec of an id, and its arguments with what Rondel sets unless told otherwise."""
-    if task not in registered():
-        found = suggest_ids(task, {there.lower(): there for there in registered()})
-        hint = f" Near it: {', '.join(found)}." if found else ""
-        raise RondelError(f"There is no environment {name!r} in EnvPool.{hint}")
     if taken := [key for key in arguments if key in _OURS]:
         raise RondelError(
-            f"{', '.join(taken)} in {name!r} can't be set: the run says how many lanes there are "
-            "and what their seeds are."
+            f"{name} can't set {', '.join(taken)}: EnvPool gets these from the run. Use --lanes "
+            "and --seed."
         )
     known = _fields(name, task, arguments)
-    if wrong := [key for key in arguments if key not in known]:
-        free = sorted(set(known).difference(_OURS))
-        meant = difflib.get_close_matches(wrong[0], free, n=1)
-        hint = f"did you mean {meant[0]}?" if meant else f"there are {', '.join(free)}."
-        raise RondelError(f"{task} of EnvPool has no argument {wrong[0]!r}; {hint}")
+    refuse_unknown(name, arguments, set(known).difference(_OURS))
     if "reward_clip" in known:
         arguments = {"reward_clip": True} | arguments
     pool = make_pool(name, task, arguments, [0])
     try:
         players = pool.config.get("max_num_players", 1)
         if players != 1:
-            raise RondelError(
-                f"{name} has {players} players, and a ring has one: single-player ids would work."
-            )
+            raise RondelError(f"{name} must have 1 player, got {players}. Use a single-player id.")
         observation = observation_spec(without_bounds(pool.observation_space), name)
         action = action_spec(without_bounds(pool.action_space), name)
         # Atari; VizDoom shows the last stack of an episode twice, which is no shift
@@ -129,10 +104,23 @@ def make_pool(name: str, task: str, arguments: dict[str, Any], seeds: list[int])
             )
             _ = pool.observation_space, pool.action_space  # made when they are first asked for
             if DRAWN.items() <= arguments.items():
-                show_opengl()
+                _show_opengl()
             return pool
     except Exception as error:
         raise EnvError(f"{name} can't be made: {type(error).__name__}: {error}") from error
+
+
+def _show_opengl() -> None:
+    """Let MuJoCo see the library by which an EnvPool that is loaded draws without a screen.
+
+    MuJoCo looks for it among those that all of a process can see. EnvPool brings its own, which
+    only EnvPool can see, and another than that one would not do.
+    """
+    with suppress(OSError):
+        mapped = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()}
+        drawing = [path for path in mapped if Path(path).name.startswith(("libEGL-", "libEGL."))]
+        for path in sorted(drawing, key=lambda path: "envpool" not in path)[:1]:
+            ctypes.CDLL(path, os.RTLD_NOLOAD | os.RTLD_GLOBAL)
 
 
 class Count(NamedTuple):

@@ -6,19 +6,17 @@ folder that it runs in: this happens to the other process, in a folder that goes
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import subprocess
 import sys
 import tempfile
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
+from rondel.envs.envpool.pool import DRAWN, make_pool
+
 _PATIENCE = 60.0  # seconds for the first picture; about two are usual
-DRAWN = {"render_mode": "rgb_array"}
-"""The arguments with which EnvPool makes environments that can be drawn."""
 
 
 def can_be_drawn(task: str, arguments: dict[str, Any]) -> bool:
@@ -38,22 +36,7 @@ def can_be_drawn(task: str, arguments: dict[str, Any]) -> bool:
     return False
 
 
-def show_opengl() -> None:
-    """Let MuJoCo see the library by which an EnvPool that is loaded draws without a screen.
-
-    MuJoCo looks for it among those that all of a process can see. EnvPool brings its own, which
-    only EnvPool can see, and another than that one would not do.
-    """
-    with suppress(OSError):
-        mapped = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()}
-        drawing = [path for path in mapped if Path(path).name.startswith(("libEGL-", "libEGL."))]
-        for path in sorted(drawing, key=lambda path: "envpool" not in path)[:1]:
-            ctypes.CDLL(path, os.RTLD_NOLOAD | os.RTLD_GLOBAL)
-
-
 def _try(task: str, arguments: dict[str, Any]) -> None:
-    from rondel.envs.envpool.pool import make_pool
-
     pool = make_pool(task, task, arguments | DRAWN, [0])
     pool.reset()
     pool.render()

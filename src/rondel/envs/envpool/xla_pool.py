@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rondel.envs.arguments import split
 from rondel.envs.envpool.pool import Count, account, look, make_pool, nothing_yet
+from rondel.envs.world import split
 from rondel.errors import RondelError
 from rondel.spaces import Discrete, Space
 from rondel.types import Array, Env, EnvSpec, Step, Tree
@@ -100,6 +100,6 @@ def _check(spec: EnvSpec, task: str, arguments: dict[str, Any]) -> None:
         pool.close()
     if wide:
         raise RondelError(
-            f"{spec.id} has numbers of 64 bits ({', '.join(wide)}), which JAX has not: "
-            f"envpool:{task} would work."
+            f"{spec.id} has numbers of 64 bits ({', '.join(wide)}), but JAX uses 32. "
+            f"Use envpool:{task}."
         )

@@ -13,6 +13,7 @@ import gymnasium
 import numpy as np
 
 from rondel.envs.errors import EnvError
+from rondel.envs.gymnasium.raw_check import check_raw_env
 from rondel.envs.gymnasium.spaces import ShapeMismatch, masked_writer, translator, writer
 from rondel.errors import RondelError
 from rondel.spaces import Discrete, zeros
@@ -90,6 +91,11 @@ class Lanes:
             raise self._explain(error, lane, None if first[lane] else actions[lane]) from error
         self._over = over
         return record(stacked, rewards, terminated, truncated, first, totals, lengths)
+
+    def check(self) -> None:
+        """Look at each environment itself: it shows what its adapter would only stumble over."""
+        for env in self.envs:
+            check_raw_env(env, self._spec.id)
 
     def picture(self) -> Any:
         """How the first lane looks now; None if it was not made to be looked at."""

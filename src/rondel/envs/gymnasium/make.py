@@ -18,13 +18,12 @@ from typing import Any, TypeAlias
 
 import gymnasium
 
-from rondel.envs.arguments import split
-from rondel.envs.errors import EnvError
+from rondel.envs.errors import EnvError, NotAvailable
 from rondel.envs.gymnasium import dm_env, old_gym, raw_check, vector
 from rondel.envs.gymnasium.lanes import Lanes
 from rondel.envs.gymnasium.spaces import action_spec, observation_spec, with_mask
 from rondel.envs.gymnasium.stacks import stack_frames, stacked_by
-from rondel.envs.registry import is_installed
+from rondel.envs.world import split
 from rondel.errors import RondelError
 from rondel.spaces import MASK
 from rondel.types import EnvSpec, HostWorld
@@ -130,7 +129,7 @@ def is_registered(name: str) -> bool:
     try:
         gymnasium.spec(split(name)[0].rpartition(":")[2])
     except gymnasium.error.DeprecatedEnv as error:
-        raise RondelError(str(error)) from error
+        raise NotAvailable(f"gymnasium:{name} can't be made: {str(error).rstrip('.')}.") from error
     except gymnasium.error.Error:
         return False
     return True
@@ -141,12 +140,15 @@ def _import_module_of(name: str) -> None:
     module = "ale_py" if name.startswith("ALE/") else split(name)[0].rpartition(":")[0]
     if module:
         if not all(part.isidentifier() for part in module.split(".")):
-            raise RondelError(f"{module!r} before the colon in {name!r} is no name of a module.")
+            raise RondelError(
+                f"What stands before the colon in {name!r} must be the name of a module, got "
+                f"{module!r}."
+            )
         try:
             importlib.import_module(module)
         except ImportError as error:
-            hint = ': pip install "rondel[atari]"' if module == "ale_py" else ""
-            raise RondelError(f"{name} needs the module {module} ({error}){hint}.") from error
+            how = f" ({_install('atari')})" if module == "ale_py" else f": {error}"
+            raise NotAvailable(f"gymnasium:{name} needs the module {module}{how}.") from error
 
 
 def registered() -> list[str]:
@@ -180,15 +182,10 @@ def _make(name: str, render_mode: str | None = None) -> Any:
     except RondelError:
         raise
     except gymnasium.error.DependencyNotInstalled as error:
-        raise RondelError(
-            f"gymnasium:{name} needs a package that is not here: {error}.{_extra(str(error))}"
-            f"{_in_envpool(bare)}"
-        ) from error
+        raise NotAvailable(f"gymnasium:{name} needs {_missing(str(error))}.") from error
     except Exception as error:
         if isinstance(error, ImportError) and _is_gymnasiums(bare):
-            raise RondelError(
-                f"gymnasium:{name} can't be made: {error}{_in_envpool(bare)}"
-            ) from error
+            raise NotAvailable(f"gymnasium:{name} can't be made: {error}") from error
         if _is_about_arguments(error):
             raise RondelError(f"gymnasium:{name} can't be made: {error}.") from error
         raise EnvError(
@@ -202,12 +199,16 @@ def _is_about_arguments(error: Exception) -> bool:
     return isinstance(error, TypeError) and any(word in str(error) for word in words)
 
 
-def _extra(error: str) -> str:
-    """The extra of Rondel that brings what an environment misses, as a sentence."""
-    for word, extra in (("mujoco", "mujoco"), ("box2d", "box2d"), ("ale", "atari")):
-        if word in error.lower():
-            return f' With Rondel: pip install "rondel[{extra}]".'
-    return ""
+def _missing(error: str) -> str:
+    """What an environment misses, and the extra of Rondel that installs it."""
+    for package, extra in (("MuJoCo", "mujoco"), ("Box2D", "box2d"), ("ale_py", "atari")):
+        if package.lower() in error.lower():
+            return f"{package} ({_install(extra)})"
+    return f"a package that is not installed: {error.rstrip('.')}"
+
+
+def _install(extra: str) -> str:
+    return f'pip install "rondel[{extra}]"'
 
 
 def _is_gymnasiums(name: str) -> bool:
@@ -215,16 +216,6 @@ def _is_gymnasiums(name: str) -> bool:
     entry = gymnasium.spec(name).entry_point
     module = entry if isinstance(entry, str) else getattr(entry, "__module__", "")
     return module.startswith("gymnasium.")
-
-
-def _in_envpool(name: str) -> str:
-    """Whether EnvPool is here and has the id, as a sentence."""
-    if not is_installed("envpool"):
-        return ""
-    from rondel.envs.envpool import pool
-
-    there = pool.registered()
-    return f" EnvPool is here and has it: envpool:{name}." if name in there else ""
 
 
 def _name(env: Any) -> str:

@@ -13,11 +13,11 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from rondel.envs.arguments import split
 from rondel.envs.errors import EnvError
 from rondel.envs.guard.sampling import leaves, random_action
 from rondel.envs.gymnasium.lanes import record
 from rondel.envs.gymnasium.spaces import translator, writer
+from rondel.envs.world import split
 from rondel.spaces import zeros
 from rondel.types import EnvSpec, Step
 

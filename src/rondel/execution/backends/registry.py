@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, NamedTuple
 
+from rondel import entry_points
 from rondel.errors import RondelError
 from rondel.formatting import closest_words, join_words
 
@@ -75,13 +74,18 @@ class BackendInfo:
 
 def find(name: str | None) -> BackendInfo:
     """The backend of that name, or the default one."""
-    found = _BUILT_IN.get(name or IN_DRIVER)
-    return found or _load(str(name))
+    name = name or IN_DRIVER
+    found = _BUILT_IN.get(name) or entry_points.load(GROUP, name, BackendInfo)
+    if found is None:
+        near = closest_words(name, names())
+        meant = f" Did you mean {near}?" if near else ""
+        raise RondelError(f"on must be {join_words(names(), 'or')}, got {name!r}.{meant}")
+    return found
 
 
 def names() -> list[str]:
     """All that are installed, the built-in ones first; none is loaded."""
-    return list(dict.fromkeys([*_BUILT_IN, *(point.name for point in _entry_points())]))
+    return list(dict.fromkeys([*_BUILT_IN, *entry_points.names(GROUP)]))
 
 
 def listing() -> list[str]:
@@ -103,34 +107,6 @@ def names_with(ability: str) -> str:
 def libraries() -> set[str]:
     """Packages that the built-in backends run on."""
     return {info.library for info in _BUILT_IN.values()} - {""}
-
-
-def _entry_points() -> list[EntryPoint]:
-    return list(entry_points(group=GROUP))
-
-
-@cache
-def _load(name: str) -> BackendInfo:
-    """A backend of another package, or the sentence that says what is wrong with it."""
-    point = next((point for point in _entry_points() if point.name == name), None)
-    if point is None:
-        near = closest_words(name, names())
-        meant = f" Did you mean {near}?" if near else ""
-        raise RondelError(f"on must be {join_words(names(), 'or')}, got {name!r}.{meant}")
-    package = point.dist.name if point.dist else point.module
-    try:
-        info = point.load()
-    except Exception as error:
-        raise RondelError(
-            f"Backend {name!r} of the package {package} can't be loaded: "
-            f"{type(error).__name__}: {error}. Repair or uninstall that package."
-        ) from error
-    if not isinstance(info, BackendInfo) or info.name != name:
-        raise RondelError(
-            f"Backend {name!r} of the package {package} is unusable: {point.value} must be a "
-            f"BackendInfo of that name, got {info!r:.80}."
-        )
-    return info
 
 
 def _inline(options: BackendOptions) -> Backend:

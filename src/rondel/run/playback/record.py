@@ -70,8 +70,8 @@ def record(
         raise RondelError("A function needs an environment to act in: pass env=….")
     check_deadline(deadline)
     refuse_to_replace(Path(file), overwrite)
-    jax_process.configure_jax()  # before this call starts JAX with other settings
     if callable(what):
+        jax_process.configure_jax()  # before anything starts JAX with other settings
         world = with_deadline(make(env), deadline or DEADLINE)
         return _record(what, world, file, episodes, seed)
     with opened(what, env, algorithm, config, network, deadline) as (policy, world):

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rondel.envs.obs_image import observation_image
-from rondel.envs.registry import CLASSICS, id_without_world
+from rondel.envs.registry import equivalents, world_of
 from rondel.errors import RondelError, at_least
 from rondel.execution.hostenv.seeds import Purpose
 from rondel.execution.stages.rng import purpose_key
@@ -160,17 +160,13 @@ def _picture(world: Env | HostWorld, lane: SingleEnv, step: Step) -> np.ndarray:
 
 def _advice(world: Env | HostWorld) -> str:
     """How an environment can offer a picture."""
-    kind, _, name = world.spec.id.partition(":")
-    bare = id_without_world(world.spec.id)
-    if kind == "envpool-xla":
-        return f"The same game outside of the program has: --env envpool:{name}."
-    if bare in CLASSICS and kind != "jax":
-        return f"The same task in JAX has: --env jax:{bare}."
-    if kind == "envpool":
-        return (
-            "EnvPool can't draw it on this machine. What is MuJoCo's it draws by OpenGL without a "
-            "screen: the libraries of EGL (on Debian and Ubuntu libegl1 and libegl-mesa0) would do."
-        )
+    origin, name = world_of(world.spec.id), world.spec.id.partition(":")[2]
+    if origin is not None and origin.on_host:
+        return f"Use the same game outside of the program: --env {origin.on_host}:{name}."
+    if drawn := next((there.id for w, there in equivalents(world.spec.id) if w.draws), ""):
+        return f"Use the same environment in JAX: --env {drawn}."
+    if origin is not None and origin.picture_hint:
+        return origin.picture_hint
     if isinstance(world, Env):
         return (
             "Give it one: a function draw(state of one lane) that returns a uint8 array of shape "

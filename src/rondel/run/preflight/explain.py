@@ -27,7 +27,6 @@ from rondel.plan.plan import Plan, copy_name, has_separate_envs
 from rondel.plan.resources import resources_for
 from rondel.run.preflight import render
 from rondel.run.preflight.messages import Message, lane_like, messages_of, own_rounds
-from rondel.run.setup import jax_process
 from rondel.run.setup.memory_shapes import Shard, bytes_of, shard_like
 from rondel.run.setup.prepare import Setup, prepare
 from rondel.types import Env
@@ -97,7 +96,6 @@ def explain(
 
     >>> print(rondel.explain("ppo", "CartPole-v1", plan="actor*4 | learner", lanes=32))
     """
-    jax_process.configure_jax()
     return explain_setup(prepare(algorithm, env, config=config, tuned=tuned, fields=fields))
 
 

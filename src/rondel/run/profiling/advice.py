@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from rondel.envs.equivalents import faster_equivalent
-from rondel.envs.registry import is_installed
+from rondel.envs.registry import equivalents, world_of
 from rondel.execution.backends import registry
 from rondel.execution.telemetry.timing import CALLBACK, OUTPUT, PYTHON, SIMULATOR, TRANSPORT
 from rondel.run.profiling.diagnosis import DISPATCH, RESTARTS, UNEVEN, Verdict
@@ -71,7 +70,8 @@ class Case(NamedTuple):
     @property
     def pool(self) -> bool:
         """Does its world step the lanes in threads of its own?"""
-        return self.facts.env.startswith(("envpool:", "envpool-xla:"))
+        world = world_of(self.facts.env)
+        return world is not None and world.threads
 
     @property
     def copies_pay(self) -> bool:
@@ -85,12 +85,13 @@ class Case(NamedTuple):
     @property
     def faster(self) -> str:
         """The environment in a faster world, and what that takes."""
-        there = faster_equivalent(self.facts.env) if self.simulates else None
-        if there is None:
+        found = next(equivalents(self.facts.env), None) if self.simulates else None
+        if found is None:
             return ""
-        missing = there.startswith("envpool:") and not is_installed("envpool")
+        world, there = found
+        missing = "" if world.installed else f" ({world.install})"
         grey = ", which shows 84 x 84 grey pixels" if "ALE/" in self.facts.env else ""
-        return there + (' (pip install "rondel[envpool]")' if missing else "") + grey
+        return f"{there.id}{missing}{grey}"
 
 
 class Rule(NamedTuple):

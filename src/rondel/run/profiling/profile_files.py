@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 
 from rondel.errors import RondelError
 from rondel.run.profiling.run_profile import CopyTimes, Piece, Profile, RunFacts, TimeShare
-from rondel.run.setup.config_overrides import fits
+from rondel.run.setup.options import fits
 from rondel.run.storage.atomic_files import refuse_to_replace, replace_file
 
 FILE, TRACE = "profile.json", "trace.json"

@@ -24,7 +24,8 @@ from rondel.execution.stages import acting, learning
 from rondel.execution.stages.task import Task, stage_boundary
 from rondel.plan.parser import parse
 from rondel.plan.pieces import ORDER
-from rondel.run.setup.prepare import Setup, block_for, prepare
+from rondel.run.setup.options import block_for
+from rondel.run.setup.prepare import Setup, prepare
 from rondel.spaces import zeros
 from rondel.types import Env
 

@@ -9,7 +9,6 @@ from typing import Any
 from rondel.execution.backends import registry
 from rondel.run.session.run import Run
 from rondel.run.session.stop_conditions import resumed_limits
-from rondel.run.setup import jax_process
 from rondel.run.storage import locate, metadata, run_folder
 
 OTHER_MACHINE = "XLA had other flags or threads before: last bits may differ"
@@ -33,17 +32,15 @@ def load(
     placing = {"on": registry.IN_DRIVER, "resources": None, "address": None} | placing
     found = locate.find_checkpoint(Path(path))
     before = metadata.read(found)
-    jax_process.configure_jax()
     limits = resumed_limits(before)
     metadata.check_lanes(found, before)
     setup = run_folder.setup_from(before, algorithm, env, config, network, placing)
-    here = jax_process.configure_jax()
     metadata.check_learner(found, setup)
-    run = Run(setup, limits, here, run_folder.home_of(found))
+    run = Run(setup, limits, setup.machine, run_folder.home_of(found))
     try:
         run.restore(found, memory)
     except BaseException:
         run.close()
         raise
-    run.notes += [] if before.machine == here else [OTHER_MACHINE]
+    run.notes += [] if before.machine == setup.machine else [OTHER_MACHINE]
     return run

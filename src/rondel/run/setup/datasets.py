@@ -9,7 +9,6 @@ units: choices from 0, Box actions in -1..1. `rondel.record` writes such files.
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +25,7 @@ _FLAGS = ("terminated", "truncated", "valid", "first")
 _HOW = "rondel.record(policy, file, env) writes such a file."
 
 
-def takes_demonstrations(make: Any) -> bool:
-    """Does an algorithm's `make` take demonstrations?"""
-    return "demonstrations" in inspect.signature(make).parameters
-
-
-def absolute_path(config: Any) -> Any:
+def with_absolute_path(config: Any) -> Any:
     """The config with an absolute path to its file, so that a run resumes from any folder."""
     path = getattr(config, "demonstrations", "")
     return dataclasses.replace(config, demonstrations=str(Path(path).resolve())) if path else config

@@ -1,4 +1,9 @@
-"""What a process sets before JAX starts, and where compiled programs are kept."""
+"""What a process sets before JAX starts, where compiled programs are kept, and what it may use.
+
+XLA reads its flags and its number of threads when JAX starts. It shares large products and loops
+among its threads, which small programs only pay for. It splits large sums by their number, so all
+processes of a run have the same: those that this one starts inherit it.
+"""
 
 from __future__ import annotations
 
@@ -11,77 +16,94 @@ from pathlib import Path
 import jax
 from jax._src import xla_bridge
 
-from rondel.execution.telemetry import xla_threads
-
-# Whether XLA makes one instruction of a product and a sum, rounded once instead of twice, depends
-# on what stands around them. Without that instruction a stage gives the same numbers in every plan.
+# Without fused multiply-add, which rounds once instead of twice and which XLA uses depending on
+# the surrounding code, a stage gives the same numbers in every plan.
 _SAME_ROUNDING = "--xla_cpu_max_isa=AVX"
-# Rows of a draw times numbers of the learner, from which on several threads are quicker than one
+# Rows of a draw times numbers of the learner, from which several threads are faster than one
 _LARGE = 20e6  # python benchmarks/threads.py
+_THREADS, _FALLBACK = "PJRT_NPROC", "NPROC"  # XLA reads the first that is set
+_CHOSEN = "RONDEL_NPROC"  # what Rondel has written into _THREADS
 
 
 def configure_jax(work: float | None = None) -> str:
-    """Set up this process, unless its user has; returns what a run's last bits depend on.
+    """Set up this process, except for what its user has set.
 
-    XLA reads its flags when JAX is first used: a program that used JAX before keeps its own. How
-    many threads it has depends on `work`, the size of a draw: one where that is small, else as many
-    as there are cores. It splits large sums by their number, which so belongs to the answer.
+    Returns what the last bits of a run depend on: flags and threads. If JAX has started, it keeps
+    what it has. `work` is the size of a draw: XLA gets one thread for a small one, else one for
+    each core.
     """
     flags = os.environ.get("XLA_FLAGS", "")
     if "xla_cpu_max_isa" not in flags and platform.machine() in ("x86_64", "AMD64"):
         os.environ["XLA_FLAGS"] = flags = f"{flags} {_SAME_ROUNDING}".strip()
     if "JAX_CPU_ENABLE_ASYNC_DISPATCH" not in os.environ:
-        # a call in its caller's thread: handing it over and back took half of a policy's time
+        # calls run in their caller's thread: switching threads took half of a policy's time
         jax.config.update("jax_cpu_enable_async_dispatch", False)
-    _settle_threads(work)
-    _settle_cache(number := configured_threads())
+    _set_threads(work)
+    _set_cache(number := configured_threads())
     return f"{flags} on {number} threads"
 
 
 def configured_threads() -> int:
-    """How many threads XLA has here, or will have when JAX starts."""
-    devices = jax.config.values["jax_num_cpu_devices"]  # it has one for each, at the least
-    return max(xla_threads.of_user() or xla_threads.chosen() or cores(), devices)
+    """How many threads XLA has, or will have when JAX starts: at least one for each device."""
+    devices = jax.config.values["jax_num_cpu_devices"]
+    return max(_users_threads() or _chosen_threads() or cores(), devices)
 
 
-def _settle_threads(work: float | None) -> None:
-    """Say how many threads XLA has, unless its user has or it is too late."""
-    if xla_threads.of_user() is not None:
-        xla_threads.forget()  # what a program has said that started this one
-    elif has_started():
-        xla_threads.use(xla_threads.chosen() or cores())
-    elif work is not None or xla_threads.chosen() is None:
-        xla_threads.use(cores() if work is None or work >= _LARGE else 1)
-
-
-def _settle_cache(number: int) -> None:
-    """Keep compiled programs, unless the user has said where: apart by what XLA takes for equal."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rondel" / "xla"
-    said = getattr(jax.config, "jax_compilation_cache_dir", None)
-    if said is not None and Path(said).parent != cache:
+def _set_threads(work: float | None) -> None:
+    chosen = _chosen_threads()
+    if _users_threads() is not None:
+        if chosen is not None:  # by a program that started this one
+            del os.environ[_THREADS], os.environ[_CHOSEN]
         return
-    if said is None:
+    if has_started():
+        chosen = chosen or cores()
+    elif work is not None or chosen is None:
+        chosen = cores() if work is None or work >= _LARGE else 1
+    os.environ[_THREADS] = os.environ[_CHOSEN] = str(chosen)
+
+
+def _users_threads() -> int | None:
+    """The number of threads that the user has set."""
+    text = os.environ.get(_THREADS, "")
+    if not text or text == os.environ.get(_CHOSEN):
+        text = os.environ.get(_FALLBACK, "")
+    return max(1, int(text)) if text.isdecimal() else None
+
+
+def _chosen_threads() -> int | None:
+    """The number of threads that Rondel has set, here or in the process that started this one."""
+    text = os.environ.get(_CHOSEN)
+    return int(text) if text and os.environ.get(_THREADS) == text else None
+
+
+def _set_cache(threads: int) -> None:
+    """Keep compiled programs, unless the user has set where; JAX can't tell by itself for how many
+    threads one was compiled, so each number has its folder."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rondel" / "xla"
+    current = getattr(jax.config, "jax_compilation_cache_dir", None)
+    if current is not None and Path(current).parent != cache:
+        return
+    if current is None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-    mine = xla_threads.apart(cache, number)
-    if str(mine) != said and not (said and has_started()):
-        sweep(mine)
-        jax.config.update("jax_compilation_cache_dir", str(mine))
+    wanted = cache / f"threads-{threads}"
+    if str(wanted) != current and not (current and has_started()):
+        sweep(wanted)
+        jax.config.update("jax_compilation_cache_dir", str(wanted))
 
 
 def has_started() -> bool:
-    """Has JAX looked for devices? Then it keeps the threads that it has."""
+    """Has JAX looked for devices? From then on it keeps its threads."""
     return bool(xla_bridge.backends_are_initialized())
 
 
 def request_devices(copies: int) -> None:
-    """Let JAX see the cores as so many devices, so that as many copies can be one program.
+    """Have JAX see cores as devices, one for each copy, so that copies can be one program.
 
-    Not if there are fewer cores, if JAX has started, or if its user has said how many there are.
-    XLA then has as many threads, by which it splits sums.
+    It does nothing if there are fewer cores, JAX has started, or its user has set the number.
     """
-    said = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
-    if 1 < copies <= cores() and not said and jax.config.values["jax_num_cpu_devices"] < 1:
+    users = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    if 1 < copies <= cores() and not users and jax.config.values["jax_num_cpu_devices"] < 1:
         with suppress(RuntimeError):  # JAX has started
             jax.config.update("jax_num_cpu_devices", copies)
 
@@ -89,10 +111,10 @@ def request_devices(copies: int) -> None:
 def sweep(cache: Path) -> None:
     """Remove programs that a kill or a full disk has cut off: JAX never writes them again.
 
-    Only those are looked at that are newer than the last look.
+    It checks only those that are newer than the last sweep.
     """
     stamp = cache / ".looked-at"
-    with suppress(OSError):  # it is only a cache
+    with suppress(OSError):  # only a cache
         since = stamp.stat().st_mtime_ns if stamp.exists() else 0
         for path in cache.glob("*-cache"):
             if path.stat().st_mtime_ns >= since and not _is_whole(path):
@@ -119,16 +141,16 @@ def cores() -> int:
 
 
 def memory() -> int:
-    """The bytes of memory that this process can have at most: the machine's, or its container's."""
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """The bytes of memory of this machine, or of its container."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for name in ("memory.max", "memory/memory.limit_in_bytes"):  # of a control group
-        with suppress(OSError, ValueError):  # there is none, or it says "max"
-            there = min(there, int(Path("/sys/fs/cgroup", name).read_text()))
-    return there
+        with suppress(OSError, ValueError):  # there is none, or its limit is "max"
+            total = min(total, int(Path("/sys/fs/cgroup", name).read_text()))
+    return total
 
 
 def free_memory() -> int:
-    """The bytes of it that are free, or can be freed; 0 where the system doesn't say."""
+    """The bytes of memory that are free or can be freed; 0 if the system doesn't tell."""
     with suppress(OSError, StopIteration):
         lines = Path("/proc/meminfo").read_text().splitlines()
         free = next(line for line in lines if line.startswith("MemAvailable:"))
@@ -137,7 +159,7 @@ def free_memory() -> int:
 
 
 def _used() -> int:
-    """The bytes that a container has used of its limit; 0 where there is none."""
+    """The bytes that a container has used of its limit; 0 outside of one."""
     for name in ("memory.current", "memory/memory.usage_in_bytes"):
         with suppress(OSError, ValueError):
             return int(Path("/sys/fs/cgroup", name).read_text())

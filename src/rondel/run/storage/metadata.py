@@ -16,8 +16,8 @@ import jax
 import numpy as np
 
 from rondel.execution.stages import learning
-from rondel.run.setup.config_overrides import fits
 from rondel.run.setup.memory_shapes import bytes_of
+from rondel.run.setup.options import fits
 from rondel.run.setup.prepare import Setup
 from rondel.run.storage import checkpoint, locate
 from rondel.run.storage.checkpoint import CheckpointError

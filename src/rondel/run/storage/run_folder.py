@@ -14,11 +14,12 @@ from typing import Any
 
 from rondel import spaces
 from rondel.algorithms import catalogue
-from rondel.envs.arguments import split
-from rondel.envs.registry import WORLDS, id_without_world
+from rondel.envs.registry import id_without_world, names
+from rondel.envs.world import split
 from rondel.errors import RondelError
 from rondel.plan.parser import parse
-from rondel.run.setup.prepare import Options, Setup, prepare
+from rondel.run.setup.options import Options
+from rondel.run.setup.prepare import Setup, prepare
 from rondel.run.setup.user_network import is_own
 from rondel.run.storage.atomic_files import replace_file
 from rondel.run.storage.locate import META
@@ -194,7 +195,7 @@ def can_be_made(env_id: str) -> bool:
     name one too, and hide its colon: "Old-v0?id=\"module\\u003aEnv-v0\"".
     """
     world, _, name = env_id.partition(":")
-    if world not in WORLDS or ":" in name:
+    if world not in names() or ":" in name:
         return False
     return ":" not in json.dumps(split(name)[1], separators=(",", "="))
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rondel.run.setup.config_overrides import fits
+from rondel.run.setup.options import fits
 from rondel.run.storage import metadata, run_folder
 from rondel.run.storage.checkpoint import CheckpointError
 

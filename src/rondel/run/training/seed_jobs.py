@@ -11,7 +11,6 @@ from rondel.execution.loop.sync_loop import Limits, is_over
 from rondel.execution.stages.episode_stats import RecentEpisodes
 from rondel.run.session.load import OTHER_MACHINE
 from rondel.run.session.stop_conditions import resumed_limits
-from rondel.run.setup import jax_process
 from rondel.run.setup.prepare import Setup
 from rondel.run.storage import checkpoint, locate, metadata, run_folder
 from rondel.run.training.multi_seed import Job
@@ -51,7 +50,6 @@ def resumed_jobs(
     placing: dict[str, Any],
 ) -> list[Job]:
     """The runs of several seeds, each from its newest checkpoint; from its start if it has none."""
-    jax_process.configure_jax()
     steps, until_return, eval_episodes = wanted
     found = {seed: locate.find_checkpoint(mine) for seed, mine in seeds.items() if _is_begun(mine)}
     if not found:
@@ -60,7 +58,6 @@ def resumed_jobs(
     like = next(iter(read.values()))
     limits = resumed_limits(like, steps, until_return)
     setup = run_folder.setup_from(like, placing={"on": like.options.get("on")} | placing, **brought)
-    here = jax_process.configure_jax()
     jobs, ended = [], []
     for seed, mine in seeds.items():
         before, where = read.get(seed, like._replace(seed=seed, round=0)), found.get(seed)
@@ -70,8 +67,10 @@ def resumed_jobs(
             metadata.check_learner(where, setup)
             ended.append(_is_ended(where, before, limits))
         plays = before.eval_episodes if eval_episodes is None else eval_episodes
-        notes = () if before.machine == here else (OTHER_MACHINE,)
-        job = Job(_with_seed(setup, seed), limits, here, mine, plays, where, before.round, notes)
+        notes = () if before.machine == setup.machine else (OTHER_MACHINE,)
+        job = Job(
+            _with_seed(setup, seed), limits, setup.machine, mine, plays, where, before.round, notes
+        )
         jobs.append(job)
     if len(ended) == len(jobs) and all(ended):
         raise RondelError(

@@ -67,9 +67,8 @@ def _request(
     limits = checked(steps, until_return)
     if not isinstance(seed, int) or not 0 <= seed < 2**32:
         raise RondelError(f"seed={seed} can't be used: take a whole number from 0 to 2**32 - 1.")
-    jax_process.configure_jax()
     setup = prepare(algorithm, env, seed=seed, config=config, tuned=tuned, fields=fields)
-    return setup, limits, jax_process.configure_jax()  # the plan may have asked for devices
+    return setup, limits, setup.machine
 
 
 @overload

@@ -1,1 +1,0 @@
-"""Gymnasium's classic control tasks, traceable: the same physics, rewards, limits and spaces."""

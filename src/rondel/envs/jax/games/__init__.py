@@ -1,1 +1,0 @@
-"""Games for two, written in JAX."""

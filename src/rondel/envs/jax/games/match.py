@@ -17,12 +17,11 @@ import numpy as np
 
 from rondel.envs.jax.episodic import Episode, episodic, select
 from rondel.envs.jax.games import opponents
+from rondel.envs.jax.games.opponents import Opponent
 from rondel.errors import RondelError
 from rondel.ops import random
 from rondel.types import Array, Env, EnvSpec, Game, Step, Tree
 
-# (state, keys [b]) -> action [b]
-Opponent: TypeAlias = Callable[[Tree, Array], Array]
 # (stones [rows, columns, 2] of one lane) -> picture: the first player's, or ours, come first
 Draw: TypeAlias = Callable[[np.ndarray], Any]
 

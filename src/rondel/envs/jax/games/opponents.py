@@ -6,8 +6,9 @@ simulation, which is chosen by upper confidence bounds and valued by a random ga
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -18,9 +19,8 @@ from rondel.ops import random
 from rondel.spaces import MASK
 from rondel.types import Array, Game, Tree
 
-if TYPE_CHECKING:
-    from rondel.envs.jax.games.match import Opponent
-
+# (state, keys [b]) -> action [b]
+Opponent: TypeAlias = Callable[[Tree, Array], Array]
 SIMULATIONS = 100  # of a move, unless the id says otherwise
 MOST = 100_000
 EXPLORATION = 2.0**0.5  # of the bounds, for results from -1 to 1

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from rondel.envs.jax.games.drawing import draw
-from rondel.envs.jax.games.match import Opponent, environment
+from rondel.envs.jax.games.match import environment
+from rondel.envs.jax.games.opponents import Opponent
 from rondel.ops import random
 from rondel.spaces import MASK, Box, Discrete, MultiBinary
 from rondel.types import Array, Env, EnvSpec, Game, Tree

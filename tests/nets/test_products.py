@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rondel.ops.products import matrix_product
+from rondel.nets.mlp import matrix_product
 
 SHAPES = [((7, 3), 5), ((7, 5), 3), ((2, 4, 3), 3), ((3,), 2), ((6, 4), 1)]
 

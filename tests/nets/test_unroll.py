@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from rondel.ops.unroll import unroll_cell
+from rondel.nets.recurrent import unroll_cell
 
 
 def test_episodes_begin_with_the_start():

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import time
-
 import pytest
 
 import rondel
@@ -16,7 +13,6 @@ from rondel.execution.telemetry.timing import (
     XLA,
     Meter,
     TimeBucket,
-    computed,
     since,
 )
 
@@ -148,10 +144,3 @@ def test_of_many_marks_the_newest_are_kept():
     assert all(a.ended == b.began for a, b in zip(told.events, told.events[1:], strict=False))
     assert told.events[-1].stage == "driver"
     assert {spent.stage: spent.times for spent in told.spent}["policy"] == 5_000
-
-
-def test_a_thread_that_others_keep_from_a_core_does_not_sleep(monkeypatch):
-    monkeypatch.setattr(time, "thread_time", lambda: 2.0)
-    for said, seconds in ((b"2000000000 3000000000 9", 2.0 + 3.0), (b"", 2.0)):
-        monkeypatch.setattr("builtins.open", lambda *_, said=said: io.BytesIO(said))
-        assert computed() == seconds

@@ -28,9 +28,9 @@ def shares(parts: dict[str, float]) -> tuple[TimeShare, ...]:
     return tuple(TimeShare(key[0], key[2], part, 10 * part, 100, 0) for key, part in split)
 
 
-def piece(name: str, copies: int = 1, computed: float | None = None, **parts: float) -> Piece:
+def piece(name: str, copies: int = 1, **parts: float) -> Piece:
     """Copies that are all alike."""
-    own = (CopyTimes(name, shares(parts), computed),) * copies
+    own = (CopyTimes(name, shares(parts)),) * copies
     return Piece(name, copies, shares(parts), own)
 
 
@@ -42,7 +42,7 @@ def moving(piece: Piece, count: int) -> Piece:
 
 def uneven(name: str, *each: dict[str, float]) -> Piece:
     """Copies that differ, each with the same kinds."""
-    owns = tuple(CopyTimes(f"{name} {i + 1}", shares(parts), None) for i, parts in enumerate(each))
+    owns = tuple(CopyTimes(f"{name} {i + 1}", shares(parts)) for i, parts in enumerate(each))
     means = {kind: sum(parts[kind] for parts in each) / len(each) for kind in each[0]}
     return Piece(name, len(each), shares(means), owns)
 

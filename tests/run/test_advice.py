@@ -15,7 +15,6 @@ from run.made_up import APART, FUSED, made_up, moving, piece, uneven
 # by its purpose a plan that the run would accept, or some of them
 PLANS = {
     "more actors": "--plan ACTORS",
-    "more sleeping actors": "--plan SLEEPERS",
     "no cuts": "--plan all",
     "fewer cuts": "--plan FEWER",
     "several cores": "--plan CORES",
@@ -24,7 +23,6 @@ PLANS = {
     "free": "--free --lag 1",
 }
 IN_ENV = piece("all", env_simulator=0.9, policy_xla=0.1)
-SLEEPING = piece("all", computed=0.1, env_simulator=0.9, policy_xla=0.1)
 LEARNER = piece("learner", memory_data=0.8, learner_xla=0.2)
 FEW = piece("actor", actor_xla=0.05, actor_weights=0.95)
 MANY = piece("actor", actor_xla=0.05, actor_transport=0.05, actor_weights=0.9)
@@ -80,14 +78,12 @@ HELPS: list[tuple[Profile, str, str]] = [
     # one program is not cut for its environments
     (made_up(FUSED, traced=True, stages={"env": 0.9, "gradient": 0.1}), "", "ACTORS"),
     (made_up(FUSED, traced=True, **TINY), "(--batch), cost little. This changes what is", "CORES"),
-    # copies that compute: as many as there are cores; those that sleep may be more
-    (made_up(IN_ENV), "Use --plan ACTORS", "SLEEPERS"),
-    (made_up(SLEEPING), "Use --plan SLEEPERS", "ACTORS"),
+    (made_up(IN_ENV), "Use --plan ACTORS", "than cores"),
     # a round of a millisecond is no place for copies: to hand it over takes longer
     (made_up(IN_ENV, seconds=0.01), "envpool:Humanoid-v5", "ACTORS"),
     # EnvPool's lanes step in threads of their own: only other machines step more of them
-    (made_up(SLEEPING, **POOL), "", "--plan"),
-    (made_up(SLEEPING, on="ray", **POOL), "--plan SLEEPERS", "ACTORS"),
+    (made_up(IN_ENV, **POOL), "", "--plan"),
+    (made_up(IN_ENV, on="ray", **POOL), "--plan ACTORS", "than cores"),
     (made_up(IN_ENV, **POOL | {"cores": 16}), "(--lanes): 16 cores step as many", "--plan"),
     # faster worlds
     (made_up(IN_ENV), "Use envpool:Humanoid-v5: the same, and faster.", "grey"),
@@ -128,6 +124,11 @@ def test_where_no_lag_is_allowed_fewer_pieces_are_as_fast() -> None:
     says = "Use --plan all: pieces wait for each other"
     assert says in advised(made_up(*WAITING), {"no cuts": "--plan all"})
     assert says not in advised(made_up(*WAITING, lag=1), {"no cuts": "--plan all"})
+
+
+def test_beyond_the_cores_copies_help_environments_that_sleep() -> None:
+    assert "Use more copies than cores (2) if a step sleeps" in advised(made_up(IN_ENV), {})
+    assert "than cores" not in advised(made_up(IN_ENV, **POOL), {})
 
 
 @pytest.mark.parametrize("seen", [made_up(*WAITING), made_up(IN_ENV), made_up(HAND_OVER)])

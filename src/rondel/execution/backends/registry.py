@@ -46,7 +46,6 @@ class BackendInfo:
     takes_resources: bool = False  # pieces may ask for CPUs, GPUs and memory
     takes_address: bool = False  # it can join a cluster that runs already
     fuses_copies: bool = False  # copies may become one program over several devices
-    measures_cpu: bool = True  # a copy's work is in its own thread, so its CPU time says something
     library: str = ""  # the package that it needs beside Rondel's own
     install: str = ""  # the command that installs it
 
@@ -164,7 +163,6 @@ _BUILT_IN = {
             elastic=True,
             takes_resources=True,
             takes_address=True,
-            measures_cpu=False,  # its environments step in other threads
             library="ray",
             install='pip install "rondel[ray]"',
         ),

@@ -80,7 +80,6 @@ class TimingReport:
     spent: list[TimeBucket]
     events: list[Event]  # the newest
     clock: float  # of its machine, now
-    computed: float  # seconds that its thread could use a core: less than it was busy, if it slept
 
     def earlier(self, seconds: float) -> TimingReport:
         """The same by a clock that is so much behind."""
@@ -145,7 +144,7 @@ class Meter:
             for stage, kind, began, ended in _events(start, log)
         ][-_EVENTS:]
         seconds = self._newest()[1] - self._began
-        return TimingReport(self._who, seconds, self._spent(), events, time.time(), computed())
+        return TimingReport(self._who, seconds, self._spent(), events, time.time())
 
     def glance(self) -> TimingSummary:
         """The same without events, also for another thread."""
@@ -293,16 +292,6 @@ def resident() -> int:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
         return 0
-
-
-def computed() -> float:
-    """Seconds that this thread was on a core, or kept from one by others: it did not sleep then."""
-    try:
-        with open("/proc/thread-self/schedstat", "rb") as file:
-            kept = int(file.read().split()[1])  # nanoseconds
-    except (OSError, IndexError, ValueError):  # the system doesn't say
-        kept = 0
-    return time.thread_time() + kept * 1e-9
 
 
 def ready(tree: Any) -> Any:

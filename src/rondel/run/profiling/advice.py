@@ -182,14 +182,13 @@ RULES = (
     Rule(
         ("env",),
         "Use {plan}: more environments step at the same time.",
-        lambda case: case.copies_pay and not case.verdict.piece.sleeps,
+        lambda case: case.copies_pay,
         plan="more actors",
     ),
     Rule(
         ("env",),
-        "Use {plan}: environments that sleep leave their core to others.",
-        lambda case: case.copies_pay and case.verdict.piece.sleeps,
-        plan="more sleeping actors",
+        "Use more copies than cores ({facts.cores}) if a step sleeps or waits.",
+        lambda case: case.copies_pay and not case.plan_for("more actors"),
     ),
     Rule(("env",), "Use {case.faster}: the same, and faster.", lambda case: case.faster),
     Rule(

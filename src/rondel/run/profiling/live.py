@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import chain
 
 from rondel.execution.backends import registry
-from rondel.execution.telemetry.timing import TimingSummary, resident, since
+from rondel.execution.telemetry.timing import TimingSummary, resident
 from rondel.run.display.utilisation import PieceUtilisation, Utilisation
 from rondel.run.profiling.diagnosis import ROUNDS, costs_of, diagnose
 from rondel.run.profiling.run_profile import Piece, facts_of, put_together
@@ -40,8 +40,7 @@ class LiveUtilisation:
         self._due = now + _FIRST
         ring = self._run.ring
         glances, driver = ring.glances(), ring.meter.glance()
-        new = [[self._lately(one) for one in piece] for piece in glances]
-        seen = put_together(ring, self._facts, new, self._lately(driver))
+        seen = put_together(ring, self._facts, glances, driver, self._begin)
         seen = replace(seen, rounds=ring.round - self._round)
         if not seen.pieces or not all(piece.shares for piece in seen.pieces):
             return self._load  # some have done nothing yet, or nothing but start
@@ -70,13 +69,6 @@ class LiveUtilisation:
             jax_process.free_memory(),
         )
         return self._load
-
-    def _lately(self, now: TimingSummary) -> TimingSummary:
-        """What was spent since the window began."""
-        if (before := self._begin.get(now.who)) is None:
-            return now
-        spent = tuple(since(now.spent, before.spent))
-        return now._replace(seconds=now.seconds - before.seconds, spent=spent)
 
 
 def _load(piece: Piece, memory: int) -> PieceUtilisation:

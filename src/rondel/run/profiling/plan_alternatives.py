@@ -41,8 +41,6 @@ def _candidates(setup: Setup, purpose: str) -> Iterator[tuple[Plan, str | None]]
         case "more actors":  # a copy for each core, twice as many where there are other machines
             elsewhere = backend.remote and setup.options.address is not None
             yield from _more_actors(setup, 2 * acting if elsewhere else cores)
-        case "more sleeping actors":  # environments that sleep leave their core to others
-            yield from _more_actors(setup, 2 * max(cores, acting))
         case "no cuts" if plan.cut:
             yield parse("all"), registry.IN_DRIVER
         case "fewer cuts" if len(plan.pieces) > 2 and acting > 1 and not plan.free:

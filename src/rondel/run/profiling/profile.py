@@ -95,21 +95,8 @@ def _with_stages(found: Profile, setup: Setup, **brought: Any) -> Profile:
 
 def _home(path: Path) -> Path:
     """The folder of the run that is meant by `path`, which may be one of its checkpoints."""
-    try:
-        locate.refuse_file(path)
-        if not path.is_dir():
-            raise RondelError(f"{path} does not exist. Name a run's folder.")
-        whole = path.absolute()
-        home = home_of(whole) if whole.parent.name == "checkpoints" else path
-        if (home / FILE).exists():
-            return home
-        begun = (home / "config.json").is_file()
-    except OSError as error:
-        raise RondelError(f"{path} can't be read: {error.strerror}.") from error
-    locate.refuse_several(path)
-    if not begun:
-        raise RondelError(f"{path} holds no run. Name a run's folder.")
-    raise RondelError(
-        f"The run in {home} has no profile yet: it writes one at its end and with each checkpoint, "
-        "once a minute. Wait for that, or train it again if it was killed before."
-    )
+    whole = path.absolute()
+    home = home_of(whole) if whole.parent.name == "checkpoints" else path
+    if any(os.path.isfile(home / name) for name in (FILE, "config.json")):
+        return home
+    return home_of(locate.find_checkpoint(path))  # which says where there is no run

@@ -16,7 +16,7 @@ from rondel.run.storage.atomic_files import refuse_to_replace, replace_file
 
 FILE, TRACE = "profile.json", "trace.json"
 _WHEN = "A run writes it at its end and with each checkpoint."
-_PARTS = ("part", "computed", "lost")  # of one; sums and clocks are rounded
+_PARTS = ("part", "lost")  # of one; sums and clocks are rounded
 _MOST = 1.001
 
 
@@ -37,16 +37,10 @@ def save_trace(folder: Path, target: Path, overwrite: bool) -> None:
         raise RondelError(f"A trace is JSON: {target} must end in .json.")
     refuse_to_replace(target, overwrite)
     try:
-        events = (folder / TRACE).read_bytes()
+        replace_file(target, (folder / TRACE).read_bytes())
     except OSError as error:
-        raise RondelError(f"{folder / TRACE} can't be read: {error.strerror}. {_WHEN}") from error
-    try:
-        replace_file(target, events)
-    except OSError as error:
-        raise RondelError(
-            f"Writing {target} failed: {error.strerror}. Make space there, make the folder "
-            "writable, or choose another."
-        ) from error
+        there = f" {_WHEN}" if not (folder / TRACE).exists() else ""
+        raise RondelError(f"Writing {target} failed: {error.strerror}.{there}") from error
 
 
 def read(folder: Path) -> Profile:
@@ -70,7 +64,7 @@ def read(folder: Path) -> Profile:
 def _piece(name: Any, copies: Any, shares: Any, each: Any) -> Piece:
     if copies == 0:
         raise ValueError("copies")
-    owns = tuple(_checked(CopyTimes(own, _all(theirs), part)) for own, theirs, part in each)
+    owns = tuple(_checked(CopyTimes(own, _all(theirs))) for own, theirs in each)
     return _checked(Piece(name, copies, _all(shares), owns))
 
 
@@ -79,21 +73,18 @@ def _all(shares: Any) -> tuple[TimeShare, ...]:
 
 
 def _checked(record: Any) -> Any:
-    """Return the record if its fields have their types and can be printed."""
+    """Return the record if its fields have their types, and can be printed and computed with."""
     for name, hint in get_type_hints(type(record)).items():
         value = getattr(record, name)
-        if not fits(value, hint) or (name in ("pieces", "stages") and value in ((), {})):
+        inside = list(value.values()) if isinstance(value, dict) else [value]
+        empty = name in ("pieces", "stages") and value in ((), {})
+        if empty or not fits(value, hint) or not all(_is_sound(name, one) for one in inside):
             raise ValueError(name)
-        inside = value.values() if isinstance(value, dict) else ()
-        if not all(fits(x, float) for x in inside):
-            raise ValueError(name)
-        for one in (value, *inside):
-            if not _can_be_shown(one) or (name in _PARTS and one is not None and one > _MOST):
-                raise ValueError(name)
     return record
 
 
-def _can_be_shown(value: Any) -> bool:
+def _is_sound(name: str, value: Any) -> bool:
     if isinstance(value, str):
-        return value.isprintable()
-    return not isinstance(value, int | float) or (math.isfinite(value) and value >= 0)
+        return value.isprintable() and name != "stages"
+    most = _MOST if name in _PARTS else math.inf
+    return not isinstance(value, int | float) or (0 <= value <= most and value < math.inf)

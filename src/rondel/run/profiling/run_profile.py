@@ -6,18 +6,16 @@ Here these marks are put together; `diagnosis` names the bottleneck.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from rondel.errors import RondelError
-from rondel.execution.backends import registry
 from rondel.execution.backends.protocol import Restarts
 from rondel.execution.loop.ring import Ring
 from rondel.execution.telemetry.timing import (
-    SIMULATOR,
     STARTING,
     WAITING,
     TimeBucket,
@@ -37,6 +35,7 @@ from rondel.types import Env
 _LITTLE = 0.005  # shares below are not shown
 _PASSES = ("epochs", "updates", "updates_per_step")  # how often an algorithm learns from its data
 IN_TURN = "all, in turn"  # the name of pieces that share a thread
+Timings: TypeAlias = TimingReport | TimingSummary
 
 
 class TimeShare(NamedTuple):
@@ -59,7 +58,6 @@ class CopyTimes(NamedTuple):
 
     name: str
     shares: tuple[TimeShare, ...]
-    computed: float | None  # the part of its time in which its thread did not sleep, if known
 
     @property
     def busy(self) -> float:
@@ -86,14 +84,8 @@ class Piece(NamedTuple):
     @property
     def busiest(self) -> CopyTimes:
         """The copy that the others wait for, if they do."""
-        alone = CopyTimes(self.name, self.shares, None)
+        alone = CopyTimes(self.name, self.shares)
         return max(self.each, key=lambda own: own.busy, default=alone)
-
-    @property
-    def sleeps(self) -> bool:
-        """Do its simulators sleep for most of their time?"""
-        known = [own.computed for own in self.each if own.computed is not None]
-        return bool(known) and sum(known) / len(known) < self.part(SIMULATOR) / 2
 
     def part(self, kind: str) -> float:
         return sum(share.part for share in self.shares if share.kind == kind)
@@ -205,8 +197,8 @@ def take_profile(run: Run) -> tuple[Profile, list[dict[str, Any]]]:
     events = [traced(name, i, one) for i, (name, one) in enumerate(rows.values())]
     base = ring.base if ring.base and ring.round > ring.base.round else None
     before = base.told if base else {}
-    told = [[_since(one, before.get(one.who)) for _, one in piece] for piece in every]
-    seen = put_together(ring, facts_of(run.setup), told, _since(driver, before.get(driver.who)))
+    told = [[one for _, one in piece] for piece in every]
+    seen = put_together(ring, facts_of(run.setup), told, driver, before)
     restarts = ring.backend.restarts()
     down = restarts.seconds - (base.restarts if base else Restarts()).seconds
     seen = replace(
@@ -219,35 +211,38 @@ def take_profile(run: Run) -> tuple[Profile, list[dict[str, Any]]]:
     return seen, list(chain(*events))
 
 
-def _since(told: TimingReport, before: TimingReport | None) -> TimingReport:
-    """What a copy did since an earlier report; all that it did if it started later."""
-    if before is None:
-        return told
-    seconds, computed = told.seconds - before.seconds, told.computed - before.computed
-    spent = since(told.spent, before.spent)
-    return replace(told, seconds=seconds, spent=spent, computed=computed)
-
-
 def put_together(
     ring: Ring,
     facts: RunFacts,
-    told: Sequence[Sequence[TimingReport | TimingSummary]],
-    driver: TimingReport | TimingSummary,
+    told: Sequence[Sequence[Timings]],
+    driver: Timings,
+    before: Mapping[str, Timings],
 ) -> Profile:
-    """The profile from the reports of each piece's copies; copies of one thread report the same."""
+    """A profile of what each piece's copies and the driver report, less what they did `before`.
+
+    Copies of one thread report the same.
+    """
     pieces: list[Piece] = []
     starting = seconds = 0.0
     seen: set[str] = set()
     for name, every in zip(_names(ring), told, strict=True):
-        new = {one.who: one for one in every if one.who not in seen}
+        new = {one.who: _since(one, before) for one in every if one.who not in seen}
         seen.update(new)
         if new:
-            pieces.append(_piece(name, list(new.values()), facts.on))
+            pieces.append(_piece(name, list(new.values())))
         for one in new.values():
             first = sum(spent.seconds for spent in one.spent if spent.kind == STARTING)
             starting, seconds = max(starting, first), max(seconds, one.seconds - first)
-    own = None if driver.who in seen else _piece("driver", [driver], facts.on)
+    own = None if driver.who in seen else _piece("driver", [_since(driver, before)])
     return Profile(facts, seconds, starting, 0, tuple(pieces), own)
+
+
+def _since(told: Timings, before: Mapping[str, Timings]) -> TimingSummary:
+    """What was spent since then: all of it, if the copy began later."""
+    seconds, spent = told.seconds, tuple(told.spent)
+    if earlier := before.get(told.who):
+        seconds, spent = seconds - earlier.seconds, tuple(since(spent, earlier.spent))
+    return TimingSummary(told.who, seconds, spent, 0)
 
 
 def _in_turn(ring: Ring) -> bool:
@@ -275,21 +270,14 @@ def traced(name: str, number: int, told: TimingReport) -> list[dict[str, Any]]:
     return events
 
 
-def _piece(name: str, told: Sequence[TimingReport | TimingSummary], on: str | None) -> Piece:
+def _piece(name: str, told: Sequence[Timings]) -> Piece:
     each = []
     for i, one in enumerate(told):
         own = name if len(told) == 1 else f"{name} {i + 1} of {len(told)}"
         if shares := _shares(one.spent, 1):  # some have reported nothing new
-            each.append(CopyTimes(own, shares, _computed(one, on)))
+            each.append(CopyTimes(own, shares))
     together = _shares(list(chain(*(one.spent for one in told))), len(told))
     return Piece(name, len(told), together, tuple(each))
-
-
-def _computed(one: TimingReport | TimingSummary, on: str | None) -> float | None:
-    """The part of the time in which the copy did not sleep, where the backend measures that."""
-    if isinstance(one, TimingSummary) or not registry.find(on).measures_cpu or not one.seconds:
-        return None
-    return min(1.0, one.computed / one.seconds)
 
 
 def _shares(spent: Sequence[TimeBucket], copies: int) -> tuple[TimeShare, ...]:

@@ -85,4 +85,4 @@ def undisturbed(case: Case) -> Result:
 
 def deaths_in(run: Any) -> int:
     """How often copies of a run have died so far."""
-    return sum(len(copy.journal.deaths) for copy in run.ring.backend._copies)
+    return sum(len(copy.deaths) for copy in run.ring.backend.state.copies)

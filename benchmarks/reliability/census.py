@@ -33,7 +33,7 @@ def copies_of(run: Any) -> list[int]:
 
 def servers_of(run: Any) -> list[int]:
     """Those that start them."""
-    starter = getattr(run.ring.backend, "_starter", None)
+    starter = getattr(run.ring.backend, "_launcher", None)
     return [spawner._server.pid for spawner in list(starter.spawners.values())] if starter else []
 
 

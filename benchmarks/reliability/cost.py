@@ -19,6 +19,7 @@ import numpy as np
 from cases import Case
 from census import Census, cpu_seconds
 
+from rondel.execution.backends.recovery.events import SnapshotsFailed
 from rondel.run.analysis.interval import interval
 
 HEAD = [
@@ -88,7 +89,7 @@ class Runner:
     def __init__(self, run: Any, census: Census) -> None:
         self._run, self._census, self._reports = run, census, run.rounds()
         self._backend = run.ring.backend
-        self._journals = [c.journal for c in self._backend._copies if c.journal.is_kept]
+        self._logs = [c.log for c in self._backend._copies if c.log.has_snapshots]
         self.rounds = 0  # of the last turn that kept
 
     def warm_up(self) -> None:
@@ -120,14 +121,14 @@ class Runner:
 
     def _base(self) -> Any:
         """The newest state that was kept; all copies' are kept at once."""
-        return self._journals[0].base
+        return self._logs[0].base
 
     def _switch(self, on: bool) -> None:
         """Between two rounds: keep from now on, beginning with a state; or forget it all."""
-        for journal in self._journals:
-            journal.is_kept, journal.base, journal.answered = on, None, []
-        self._backend._restarts = RESTARTS if on else 0
-        self._backend._keeper.abandon()
+        for log in self._logs:
+            log.has_snapshots, log.base, log.answered = on, None, []
+        self._backend.state.restarts = RESTARTS if on else 0
+        self._backend.recovery.tell(SnapshotsFailed)
         if on:
             self._backend.settled(now=True)
             assert self._base() is not None

@@ -129,7 +129,7 @@ def test_a_run_whose_labellers_were_killed_equals_another() -> None:
         for i, copy in enumerate(labellers):
             strike(backend, backend._copies.index(copy), 0.02 + 0.05 * i)
         result = run(ring, STEPS)
-        assert any(copy.journal.deaths for copy in labellers)
+        assert any(backend.state.copies[copy.index].deaths for copy in labellers)
     assert_equal(result | {"returns": whole()["returns"]}, whole())
 
 

@@ -26,7 +26,7 @@ def test_what_is_marked_adds_up_to_the_time_that_has_passed():
     meter.mark("policy", XLA, 7)  # 13
     meter.mark("policy", XLA, 5)  # 16
     meter.mark("env", PYTHON)  # 20
-    told = meter.told()
+    told = meter.report()
     assert told.spent == [
         TimeBucket("env", PYTHON, 1 + 4, 2, 0),
         TimeBucket("policy", XLA, 2 + 3, 2, 12),
@@ -40,7 +40,7 @@ def test_the_first_run_of_a_program_is_not_like_others():
     meter = Meter(clock=lambda: next(now, 9.0))
     for program in ("act", "act", "finish"):
         meter.ran("policy", program)
-    assert meter.told().spent == [
+    assert meter.report().spent == [
         TimeBucket("policy", STARTING, 5.0 + 3.0, 2, 0),
         TimeBucket("policy", XLA, 1.0, 1, 0),
     ]
@@ -51,7 +51,7 @@ def test_the_first_run_of_each_copy_in_a_thread_is_its_own():
     meter = Meter(clock=lambda: next(now, 10.0))
     for meter.copy in ("actor 1", "actor 2", "actor 1"):  # each has a program to compile
         meter.ran("policy", "act")
-    assert meter.told().spent == [
+    assert meter.report().spent == [
         TimeBucket("policy", STARTING, 5.0 + 4.0, 2, 0),
         TimeBucket("policy", XLA, 1.0, 1, 0),
     ]
@@ -72,14 +72,14 @@ def test_in_passing_a_meter_says_something_at_most_once_a_second():
         meter.mark("env", PYTHON)
         due += [meter.is_due(), meter.is_due()]
     assert due == [True, False, False, True, False, False, False]
-    assert meter.glance().spent == (TimeBucket("env", PYTHON, 1.6, 3, 0),)
-    assert meter.glance().who == meter.told().who
+    assert meter.summary().spent == (TimeBucket("env", PYTHON, 1.6, 3, 0),)
+    assert meter.summary().who == meter.report().who
 
 
 def test_events_of_another_clock_are_put_back():
     meter = Meter(clock=lambda: 1.0)
     meter.mark("env", PYTHON)
-    told = meter.told()
+    told = meter.report()
     assert told.earlier(100.0).events[0].began == told.events[0].began - 100.0
 
 
@@ -116,11 +116,11 @@ def test_a_loop_marks_what_it_does_in_turn():
         beat()
     seen = [TimeBucket("driver", PYTHON, 1.0, 1, 0), TimeBucket("policy", XLA, 2.0 + 4.0, 2, 0)]
     seen.append(TimeBucket("env", SIMULATOR, 3.0, 1, 0))
-    assert list(meter.glance().spent) == seen  # in passing, too
-    assert meter.glance().seconds == 10.0
+    assert list(meter.summary().spent) == seen  # in passing, too
+    assert meter.summary().seconds == 10.0
     assert meter.newest()[:2] == ("policy", 10.0)  # and its environment is next
     meter.mark("learner", XLA)  # 15, which has all since the loop
-    told = meter.told()
+    told = meter.report()
     assert told.spent == [*seen, TimeBucket("learner", XLA, 5.0, 1, 0)]
     assert [event.ended - event.began for event in told.events] == [1.0, 2.0, 3.0, 4.0, 5.0]
     assert [event.stage for event in told.events] == [
@@ -139,7 +139,7 @@ def test_of_many_marks_the_newest_are_kept():
         for _ in range(1_000):
             beat()
         meter.mark("driver", PYTHON)
-    told = meter.told()
+    told = meter.report()
     assert len(told.events) == 4_000
     assert all(a.ended == b.began for a, b in zip(told.events, told.events[1:], strict=False))
     assert told.events[-1].stage == "driver"

@@ -39,4 +39,4 @@ def test_a_step_that_does_not_return_is_said_once(caplog):
         watch.end()
     (said,) = caplog.messages
     assert said.startswith("Slow-v0 has taken ")
-    assert said.endswith("--plan 'actor | learner' --on processes would.")
+    assert said.endswith("Use --plan 'actor | learner' --on processes.")

@@ -6,18 +6,17 @@ import re
 
 import pytest
 
-from rondel.execution.backends.protocol import Lost, Unresponsive
 from rondel.execution.backends.recovery.policy import (
     MOST_BYTES,
     Death,
-    Keeping,
     Restart,
     Stop,
+    Unsaved,
     because,
     decide,
     is_due,
     is_urgent,
-    told,
+    words,
 )
 
 pytestmark = pytest.mark.fault
@@ -26,7 +25,7 @@ KILLED = Death("was killed by SIGKILL", killed=True, action="", progress=True)
 STUCK = KILLED._replace(progress=False)
 CRASHED = Death("was killed by SIGSEGV", killed=False, action="step(3)", progress=False)
 LUCKY = CRASHED._replace(progress=True)
-HUNG = Death("answered nothing for 9 s", killed=False, action="step(3)", progress=False)
+HUNG = Death("did not answer `step` within 9 s", killed=False, action="step(3)", progress=False)
 OTHER = CRASHED._replace(action="step(1)")
 UNKNOWN = CRASHED._replace(action="")
 RESETS = [CRASHED._replace(action=f"reset(seed={seed})") for seed in (7, 8, 9)]
@@ -59,13 +58,13 @@ STOPS = {
     "no restarts at all": ([KILLED], 0, r"^was killed by SIGKILL\.$"),
     "one too many": ([KILLED] + [STUCK] * 3, 3, "started again 3 times without getting any furth"),
     "three crashes at one action": ([CRASHED] * 3, 20, r"SIGSEGV in step\(3\), for the third time"),
-    "three times hung there": ([HUNG] * 3, 20, r"nothing for 9 s in step\(3\), for the third time"),
+    "three times hung there": ([HUNG] * 3, 20, r"within 9 s in step\(3\), for the third time"),
     "ten with progress": ([LUCKY] * 10, 20, r"in step\(3\), for the 10th time"),
     "no restarts, and it is known where": ([CRASHED], 0, r"^was killed by SIGSEGV in step\(3\)\.$"),
     "three crashes in resets of any seeds": (
         RESETS,
         20,
-        r"SIGSEGV in reset\(seed=9\), for the third time in a row: mend the environment\.$",
+        r"SIGSEGV in reset\(seed=9\), for the third time in a row: fix the environment\.$",
     ),
     "where the last crash was is not known yet": (
         [*RESETS[:2], UNKNOWN],
@@ -85,32 +84,30 @@ def test_a_run_is_stopped(case: str) -> None:
 
 
 def test_who_missed_another_says_what_became_of_that_one_and_no_more() -> None:
-    how = because(
-        Unresponsive("env 1 of 2 took no step within 9 s: its environment hangs, or is slower.")
-    )
+    how = because("env 1 of 2 took no step within 9 s: its environment hangs, or is slower.")
     hung = Death(how, killed=False, action="step(3)", progress=False)
-    assert told(hung) == "stopped, because env 1 of 2 took no step within 9 s in step(3)"
-    assert because(Lost("env 1 of 2 is gone.")) == "stopped, because env 1 of 2 is gone"
+    assert words(hung) == "stopped, because env 1 of 2 took no step within 9 s in step(3)"
+    assert because("env 1 of 2 is gone.") == "stopped, because env 1 of 2 is gone"
 
 
 @pytest.mark.parametrize(
-    ("keeping", "due"),
+    ("unsaved", "due"),
     [
-        (Keeping(bytes=0, seconds=0.1, cost=0.0), False),
-        (Keeping(bytes=0, seconds=1.0, cost=0.0), True),
-        (Keeping(bytes=0, seconds=39.0, cost=0.2), False),  # 0.5 % of the time, no more
-        (Keeping(bytes=0, seconds=40.1, cost=0.2), True),
-        (Keeping(bytes=32 * 2**20, seconds=9.0, cost=0.2), False),  # of many messages: 2 %
-        (Keeping(bytes=32 * 2**20, seconds=10.1, cost=0.2), True),
-        (Keeping(bytes=MOST_BYTES, seconds=0.0, cost=9.0), True),  # the bound comes first
+        (Unsaved(bytes=0, seconds=0.1, cost=0.0), False),
+        (Unsaved(bytes=0, seconds=1.0, cost=0.0), True),
+        (Unsaved(bytes=0, seconds=39.0, cost=0.2), False),  # 0.5 % of the time, no more
+        (Unsaved(bytes=0, seconds=40.1, cost=0.2), True),
+        (Unsaved(bytes=32 * 2**20, seconds=9.0, cost=0.2), False),  # of many messages: 2 %
+        (Unsaved(bytes=32 * 2**20, seconds=10.1, cost=0.2), True),
+        (Unsaved(bytes=MOST_BYTES, seconds=0.0, cost=9.0), True),  # the bound comes first
     ],
 )
-def test_states_are_kept_seldom_but_within_the_bound(keeping: Keeping, due: bool) -> None:
-    assert is_due(keeping) == due
+def test_states_are_kept_seldom_but_within_the_bound(unsaved: Unsaved, due: bool) -> None:
+    assert is_due(unsaved) == due
 
 
 def test_at_twice_the_bound_the_run_waits() -> None:
-    just_below = Keeping(bytes=2 * MOST_BYTES - 1, seconds=9.0, cost=0.0)
+    just_below = Unsaved(bytes=2 * MOST_BYTES - 1, seconds=9.0, cost=0.0)
     assert not is_urgent(just_below)
     assert is_urgent(just_below._replace(bytes=2 * MOST_BYTES))
 

@@ -262,7 +262,7 @@ def test_to_begin_episodes_is_not_what_python_does(algorithm: str, kind: str) ->
     with rondel.start(algorithm, Reluctant, steps=300, **small) as run:
         for _ in run:
             pass
-        told = {(s.stage, s.kind): s.seconds for s in run.ring.meter.told().spent}
+        told = {(s.stage, s.kind): s.seconds for s in run.ring.meter.report().spent}
     assert told["env", kind] >= 8 * 0.02
 
 

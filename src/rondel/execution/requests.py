@@ -1,4 +1,4 @@
-"""Every request that a copy answers, and what backends and recovery must know about each.
+"""Every request that a copy answers, with the properties that backends and recovery need.
 
 `backends.protocol.WorkerApi` has a typed method for each; over a wire a request goes by its name.
 It imports no jax.
@@ -16,12 +16,12 @@ class Request:
     """One request: a method of the worker, and its properties."""
 
     name: str  # of the method
-    stage: str = "keeping"  # that its time is booked to; by default snapshots and the like
+    stage: str = "keeping"  # its time is booked to; "keeping": snapshots and the like
     results: int = 1  # how many promises: each can go to another copy
-    waits: str = DATA  # what a copy was waiting for until this request came
-    reads: bool = False  # it changes nothing, so a replaced copy need not answer it again
-    shared: bool = False  # of a read: other copies are given the result, and may need it again
-    starts: bool = False  # it only makes the worker, and is repeated for every new one
+    waits: str = DATA  # the kind that the wait for this request is booked to
+    reads: bool = False  # it changes nothing, so a restarted copy need not repeat it
+    shared: bool = False  # a read whose result goes to other copies, which may need it again
+    starts: bool = False  # it only sets up the worker, and every incarnation gets its own
 
     def __str__(self) -> str:
         return self.name
@@ -67,5 +67,5 @@ _BY_NAME = {one.name: one for one in list(globals().values()) if isinstance(one,
 
 
 def request_named(name: str) -> Request:
-    """The request of a name that came over a wire; one without properties if there is no such."""
+    """The request of this name; an unknown name gives one without properties."""
     return _BY_NAME.get(name) or Request(name)

@@ -114,5 +114,5 @@ def test_memory_does_not_grow() -> None:
 
 
 def test_more_copies_than_a_machine_has_room_for() -> None:
-    with pytest.raises(RondelError, match="241 copies; 240 processes are the most"):
+    with pytest.raises(RondelError, match="241 copies; --on processes takes at most 240"):
         Processes().launch(None, parse("env*239 | policy | learner"))

@@ -20,6 +20,7 @@ from execution.backends import same
 from execution.test_equality import assert_equal, task
 from marks import few_of
 from rondel.errors import RondelError
+from rondel.execution.backends import registry
 from rondel.execution.backends.inline import Inline
 from rondel.execution.backends.protocol import Lost, Unresponsive
 from rondel.execution.backends.recovery.policy import is_due
@@ -225,10 +226,10 @@ def test_waiting_tells_who_is_there(three: Any) -> None:
 
 def test_who_is_late_is_named_and_not_who_waits_for_it(three: Any, monkeypatch: Any) -> None:
     on, _, two, learner = three
-    slow = learner.send(NOTE, two.send(SLEEP, 2.0))
+    slow = learner.send(NOTE, two.send(SLEEP, 4.0))
     with monkeypatch.context() as patch:
-        patch.setattr(on, "_patience", Timeouts(0.5, 0.5))
-        late = r"for 0\.5 s\. Late: actor 2 of 2 \(process .*\) with `sleep`\. It hangs"
+        patch.setattr(on.recovery.state, "timeouts", Timeouts(0.5, 0.5))
+        late = r"within 0\.5 s from actor 2 of 2 \(process .*\), asked to `sleep`\. It hangs"
         with pytest.raises(Unresponsive, match=late):
             on.get([slow])
     on.get([slow])
@@ -275,9 +276,9 @@ def test_a_killed_actor_is_named_at_once() -> None:
             [{"cpu": 1}, {"cpu": 99, "memory": 2**60}],
             r"`actor\*2 \| learner` asks for 101 CPU, 1.07e\+09 GiB of",
         ),
-        ([{"gpu": 1}, {}], r"asks for 2 GPU, and the cluster has no GPU at all: resources without"),
-        ([{}], r"given for 1 pieces, and .* has 2"),
-        ([{"cpu": -1}, {}], r"actor can't ask for cpu=-1"),
+        ([{"gpu": 1}, {}], r"asks for 2 GPU, and the cluster has no GPU at all. Ask for none"),
+        ([{}], r"for each of the 2 pieces of .*, got 1"),
+        ([{"cpu": -1}, {}], r"resources must be 0 or more, got cpu=-1 for actor"),
     ],
 )
 def test_a_cluster_that_is_too_small_is_refused(resources: Any, said: str) -> None:
@@ -291,7 +292,7 @@ def test_a_cluster_that_is_busy_is_named_and_left_alone(three: Any) -> None:
     with recorders("all", resources=[{"cpu": rest}]):
         until(lambda: free() == 0)
         busy = Ray(resources=[{"cpu": CPUS}])
-        busy._patience = Timeouts(0.2, 0.2)
+        busy._timeouts = Timeouts(0.2, 0.2)
         with pytest.raises(
             Unresponsive, match=rf"asks for {CPUS} CPU\. .* within 0\.2 s: 0 CPU free now"
         ):
@@ -305,7 +306,7 @@ def test_a_deadline_does_not_count_what_is_done_for_the_first_time() -> None:
     with recorders("all", deadline=0.2) as (on, ((copy,),)):
         assert on.get([copy.send(SLEEP, 1.0)]) == [1.0]
         with pytest.raises(
-            Unresponsive, match=r"Nothing was heard for 0\.2 s\. Late: all .* with `sleep`"
+            Unresponsive, match=r"No answer within 0\.2 s from all .*, asked to `sleep`"
         ):
             on.get([copy.send(SLEEP, 3.0)])
 
@@ -313,9 +314,10 @@ def test_a_deadline_does_not_count_what_is_done_for_the_first_time() -> None:
 def test_what_keeping_takes_is_known_and_so_it_is_kept_seldom() -> None:
     with recorders("all", restarts=20) as (on, ((copy,),)):
         on.settled(now=True)
-        assert on.get([copy.journal.base])[0].tolist() == [1, 1, 1]
-        assert not is_due(on._keeper._known()._replace(seconds=20.0))
-        assert is_due(on._keeper._known()._replace(seconds=2000.0))
+        assert on.get([copy.log.base])[0].tolist() == [1, 1, 1]
+        unsaved = on.recovery.state.unsaved(time.monotonic())
+        assert not is_due(unsaved._replace(seconds=20.0))
+        assert is_due(unsaved._replace(seconds=2000.0))
 
 
 @pytest.mark.long
@@ -362,4 +364,4 @@ def test_without_ray_the_command_to_install_it_is_said(monkeypatch: Any) -> None
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.delitem(sys.modules, "rondel.execution.backends.ray.backend")
     with pytest.raises(RondelError, match=r'pip install "rondel\[ray\]"'):
-        importlib.import_module("rondel.execution.backends.ray.backend")
+        registry.find("ray").create(registry.BackendOptions())

@@ -9,9 +9,11 @@ import pytest
 
 from rondel.execution.backends.protocol import Unresponsive
 from rondel.execution.backends.ray.pending_calls import PendingCall, Promise
+from rondel.execution.backends.recovery.events import SnapshotsFailed
 from rondel.execution.backends.recovery.policy import MOST_BYTES
 from rondel.execution.backends.recovery.request_log import LoggedRequest, RequestLog
 from rondel.execution.requests import KEEP, PRODUCE
+from rondel.plan.parser import parse
 
 ray = pytest.importorskip("ray")
 backend = importlib.import_module("rondel.execution.backends.ray.backend")
@@ -21,11 +23,13 @@ pytestmark = pytest.mark.fault
 class Keeping:
     """A copy that has answered two calls: it has made something, and given its state."""
 
+    index = 0
+
     def __init__(self) -> None:
-        self.arrival, self.keeping, self.open = None, 0.0, ()
-        self.journal = RequestLog(is_kept=True, reads=True)
+        self.open = ()
+        self.log = RequestLog(has_snapshots=True, reads=True)
         self.made = self._promise("made")
-        self.journal.note(LoggedRequest(PRODUCE, (), [self.made]))
+        self.log.note(LoggedRequest(PRODUCE, (), [self.made]))
 
     def _promise(self, ref: str) -> Any:
         promise = Promise()
@@ -34,7 +38,7 @@ class Keeping:
         return promise
 
     def keep(self, most_bytes: int) -> Any:
-        self.journal.note(LoggedRequest(KEEP, (most_bytes,), []))
+        self.log.note(LoggedRequest(KEEP, (most_bytes,), []))
         return self._promise("flag"), self._promise("state")
 
 
@@ -50,8 +54,9 @@ def keeping(monkeypatch: Any) -> Any:
     monkeypatch.setattr(backend.ray, "wait", wait)
     monkeypatch.setattr(backend.ray, "get", lambda refs, timeout: [True] * len(refs))
     monkeypatch.setattr(backend, "bring_here", lambda promises, patience: None)
-    runner._copies = [Keeping()]
-    runner._keeper.abandon()  # so that it is time to
+    runner.compose(parse("all"), None)
+    runner.driver.every = [Keeping()]
+    runner.recovery.tell(SnapshotsFailed)  # so that it is time to
     return runner, waited
 
 
@@ -59,7 +64,7 @@ def test_what_is_lost_before_it_was_brought_here_can_still_be_made_again(
     keeping: Any, monkeypatch: Any
 ) -> None:
     runner, _ = keeping
-    (copy,) = runner._copies
+    (copy,) = runner.driver.copies
 
     def lose(promises: Any, patience: float) -> None:
         if copy.made in promises:
@@ -68,10 +73,10 @@ def test_what_is_lost_before_it_was_brought_here_can_still_be_made_again(
     with monkeypatch.context() as patch:
         patch.setattr(backend, "bring_here", lose)
         runner.settled()
-    assert [asked.request for asked in copy.journal.answered] == [PRODUCE]
-    assert copy.journal.base is None
+    assert [asked.request for asked in copy.log.answered] == [PRODUCE]
+    assert copy.log.base is None
     runner.settled()
-    assert (copy.journal.answered, copy.journal.base.ref) == ([], "state")
+    assert (copy.log.answered, copy.log.base.ref) == ([], "state")
 
 
 @pytest.mark.parametrize(("nbytes", "patience"), [(0, 0.0), (2 * MOST_BYTES, 60.0)])
@@ -79,7 +84,7 @@ def test_states_are_waited_for_if_too_much_is_kept(
     nbytes: int, patience: float, keeping: Any
 ) -> None:
     runner, waited = keeping
-    runner._keeper.count(nbytes)
+    runner.recovery.state.message_bytes = nbytes
     runner.settled()
     assert waited == [patience]
 
@@ -94,7 +99,7 @@ def test_states_that_do_not_come_are_not_waited_for_forever(keeping: Any, monkey
 
 def test_a_client_brings_all_that_is_needed(monkeypatch: Any) -> None:
     """At ray://… it can't ask where something is: that is known inside of the cluster only."""
-    losses = importlib.import_module("rondel.execution.backends.ray.lost_objects")
+    losses = importlib.import_module("rondel.execution.backends.ray.pending_calls")
     monkeypatch.setattr(losses.is_client.__globals__["client"].ray, "is_connected", lambda: True)
     monkeypatch.setattr(ray, "get", lambda ref, timeout: f"value of {ref}")
     monkeypatch.setattr(ray, "put", lambda value: f"held: {value}")

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from execution.backends.remains import eventually, runs
+from execution.backends.remains import below, eventually, runs
 from rondel.execution.backends.protocol import Lost
 
 ray = pytest.importorskip("ray")
@@ -91,6 +92,8 @@ def test_ctrl_c_ends_a_program_and_the_cluster_that_it_started(tmp_path: Path) -
         ("gcs_server", 0, "is gone, and with it the cluster"),
         ("gcs_server", 1, "is gone, and with it the cluster"),
         ("raylet", 0, "The driver's own node of Ray is gone: its raylet at"),
+        ("ray::DashboardAgent", 0, "The driver's own node of Ray is gone: its raylet at"),
+        ("ray::RuntimeEnvAgent", 0, "The driver's own node of Ray is gone: its raylet at"),
     ],
 )
 def test_a_part_of_ray_is_lost(part: str, actors_too: int, said: str, tmp_path: Path) -> None:
@@ -111,8 +114,9 @@ def test_a_part_of_ray_is_lost(part: str, actors_too: int, said: str, tmp_path: 
         rows = tmp_path / "run" / "metrics.jsonl"
         assert eventually(lambda: program.poll() is not None or _has_some(rows), 600)
         assert program.poll() is None, (tmp_path / "errors").read_text()
-        there = {pid: Path(f"/proc/{pid}/cmdline").read_text() for pid in marked(tmp_path)}
-        lost = [pid for pid, command in there.items() if command.split("\0")[0].endswith(part)]
+        pids = marked(tmp_path) | below(program.pid)  # a title in place of a name hides the mark
+        there = {pid: Path(f"/proc/{pid}/cmdline").read_text() for pid in pids}
+        lost = [p for p, said in there.items() if said.split("\0")[0].strip().endswith(part)]
         actors = [pid for pid, command in there.items() if command.startswith("ray::Worker")]
         assert (len(lost), len(actors)) == (1, 3)
         for pid in lost + actors[:actors_too]:
@@ -128,6 +132,51 @@ def test_a_part_of_ray_is_lost(part: str, actors_too: int, said: str, tmp_path: 
     assert "Traceback" not in errors_said
     assert eventually(lambda: not any(map(runs, actors)))
     assert eventually(lambda: not any(map(runs, there)), 90)  # Ray's own look for the head so long
+
+
+BUSY = """
+    import sys, time, rondel
+
+    def busy(run, report):
+        print("busy", file=sys.stderr, flush=True)
+        time.sleep(30)
+
+    try:
+        rondel.train("ppo", "CartPole-v1", on="ray", plan="actor*2 | learner", callbacks=busy)
+    finally:
+        print("over", file=sys.stderr, flush=True)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("part", ["raylet", "ray::DashboardAgent"])
+def test_the_drivers_node_is_lost_while_the_driver_is_busy(part: str, tmp_path: Path) -> None:
+    """It hears of nothing then, and Ray would end it without a sentence."""
+    (tmp_path / "program.py").write_text(textwrap.dedent(BUSY))
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    errors = tmp_path / "errors"
+    with errors.open("w") as said:
+        program = subprocess.Popen(
+            [sys.executable, "program.py"],
+            cwd=tmp_path,
+            env=environ | {"RONDEL_MARK": str(tmp_path)},
+            stdout=subprocess.DEVNULL,
+            stderr=said,
+        )
+    try:
+        assert eventually(lambda: program.poll() is not None or "busy" in errors.read_text(), 200)
+        pids = marked(tmp_path) | below(program.pid)
+        commands = {pid: Path(f"/proc/{pid}/cmdline").read_text().split("\0")[0] for pid in pids}
+        (lost,) = (pid for pid, said in commands.items() if said.strip().endswith(part))
+        os.kill(lost, signal.SIGKILL)
+        assert program.wait(timeout=60) == 2, errors.read_text()
+    finally:
+        program.kill()
+        program.wait()
+    assert "over" not in errors.read_text()
+    assert "rondel: The driver's own node of Ray is gone: its raylet at" in errors.read_text()
+    assert eventually(lambda: not any(map(runs, pids)), 90)
 
 
 @pytest.mark.long
@@ -217,9 +266,10 @@ def cluster(monkeypatch: Any) -> SimpleNamespace:
     context = SimpleNamespace(get_node_id=lambda: "mine", gcs_address="10.0.0.1:6379")
     monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
     monkeypatch.setattr(ray, "nodes", lambda: nodes)
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
     monkeypatch.setattr(module.socket, "create_connection", connect)
     monkeypatch.setattr(module, "_HEAD_MAY_BE_AWAY", -1.0)
-    return SimpleNamespace(make=module.Liveness, errors=errors, context=context)
+    return SimpleNamespace(make=module.Liveness, errors=errors, context=context, module=module)
 
 
 @pytest.mark.parametrize(
@@ -238,9 +288,7 @@ def test_a_node_that_is_slow_or_was_never_reached_is_not_gone(
     liveness = cluster.make()
     cluster.errors[NODE] = then
     liveness.look()  # too soon
-    with (
-        pytest.raises(Lost, match=r"its raylet at 10.0.0.2:2 was killed") if gone else nullcontext()
-    ):
+    with pytest.raises(Lost, match=r"its raylet at 10.0.0.2:2, or") if gone else nullcontext():
         liveness.require()
     assert liveness.node_is_gone == gone
 
@@ -261,3 +309,71 @@ def test_only_a_head_that_was_reached_can_be_missed(
     with pytest.raises(Lost, match="is gone, and with it") if reached else nullcontext():
         liveness.require()
     assert liveness.head_is_gone == reached
+
+
+@pytest.fixture
+def watched(cluster: Any, monkeypatch: Any) -> Iterator[Any]:
+    """Watch a raylet and its agent, in truth two that sleep -> what there is."""
+    raylet, agent = (subprocess.Popen(["sleep", "60"]) for _ in range(2))
+    exits: list[int] = []
+
+    def leave(status: int) -> None:
+        exits.append(status)
+        made[0].end()  # then its thread returns
+
+    monkeypatch.setattr(cluster.module.os, "_exit", leave)
+    monkeypatch.setattr(cluster.module, "_GRACE", 0.2)
+    made: list[Any] = []
+
+    def watch(ours: bool) -> Any:
+        made.append(cluster.make())
+        made[0].watch(cluster.module.Raylet(raylet.pid, (agent.pid,), ours))
+        return made[0]
+
+    yield SimpleNamespace(watch=watch, raylet=raylet, agent=agent, exits=exits)
+    made[0].end()
+    for process in (raylet, agent):
+        process.kill()
+        process.wait()
+
+
+def test_a_raylet_that_lost_an_agent_is_kept_from_saying_goodbye(watched: Any) -> None:
+    """So that the driver has the time to raise."""
+    liveness = watched.watch(ours=True)
+    liveness.look()
+    watched.agent.kill()
+    assert watched.raylet.wait(10) == -signal.SIGKILL
+    with pytest.raises(Lost, match=r"its raylet at 10.0.0.2:2, or an agent of that, was killed"):
+        liveness.look()
+    assert watched.exits == []
+
+
+@pytest.mark.parametrize("victim", ["raylet", "agent"])
+def test_a_driver_that_does_not_hear_of_it_ends_with_a_sentence(
+    victim: str, watched: Any, capfd: Any
+) -> None:
+    """The agent's raylet is another user's: it lives, until it ends by itself."""
+    watched.watch(ours=False)
+    getattr(watched, victim).kill()
+    assert eventually(lambda: watched.exits == [2])
+    assert capfd.readouterr().err.startswith("rondel: The driver's own node of Ray is gone")
+    assert watched.raylet.poll() is None or victim == "raylet"
+
+
+def test_errors_of_ray_are_sentences(cluster: Any) -> None:
+    class Backend:
+        liveness = cluster.make()
+
+        @cluster.module.in_sentences
+        def fail(self, error: Exception) -> None:
+            raise error
+
+    with pytest.raises(
+        Lost, match=r"^Ray failed: System error: it broke. `rondel resume FOLDER` goes on from"
+    ):
+        Backend().fail(ray.exceptions.RaySystemError("it broke.\nand more"))
+    with pytest.raises(FileNotFoundError):  # the user's own
+        Backend().fail(FileNotFoundError())
+    cluster.errors[NODE] = ConnectionRefusedError
+    with pytest.raises(Lost, match="The driver's own node of Ray is gone"):
+        Backend().fail(BrokenPipeError())

@@ -30,9 +30,12 @@ from execution.backends.test_recovery import (
 from execution.test_equality import assert_equal, run, task
 from rondel.execution.backends.protocol import Lost, Unresponsive
 from rondel.execution.backends.ray.worker import Arrived
+from rondel.execution.backends.recovery.events import End, Moved
+from rondel.execution.backends.recovery.request_log import LoggedRequest
 from rondel.execution.hostenv.crash_record import Remains
 from rondel.execution.loop.ring import Ring
 from rondel.execution.loop.sync_loop import Limits, run_rounds
+from rondel.execution.requests import PRODUCE
 from rondel.execution.telemetry.timeouts import Timeouts
 from rondel.plan.parser import parse
 from rondel.types import HostWorld
@@ -69,7 +72,7 @@ def disturbed(runner: Any, name: str, plan: str, disturb: Any, lag: int = 0) -> 
         next(reports)
         disturb(runner)
         result = run(ring, 900)
-        assert runner._restarted
+        assert runner.recovery.state.restarted
         assert (runner.restarts().seconds > 0) == (runner.restarts().times > 0)
     return result
 
@@ -80,12 +83,12 @@ def assert_undisturbed(got: Any, name: str, plan: str, lag: int = 0) -> None:
 
 
 def kill_all(runner: Any) -> None:
-    for copy in runner._copies:
+    for copy in runner.driver.copies:
         os.kill(copy.process, signal.SIGKILL)
 
 
 def kill_one(runner: Any) -> None:
-    os.kill(runner._copies[0].process, signal.SIGKILL)
+    os.kill(runner.driver.copies[0].process, signal.SIGKILL)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +117,7 @@ def test_a_node_is_lost_and_another_joins(told: bool, cluster: Any) -> None:
     cluster.wait_for_nodes()
 
     def lose_the_node(runner: Any) -> None:
-        assert {copy.node for copy in runner._copies} == {n["NodeID"] for n in ray.nodes()}
+        assert {copy.node for copy in runner.driver.copies} == {n["NodeID"] for n in ray.nodes()}
         cluster.remove_node(node, allow_graceful=told)
         cluster.add_node(num_cpus=2)
 
@@ -128,7 +131,7 @@ def test_a_snapshot_is_lost_before_it_was_fetched(cluster: Any) -> None:
     cluster.wait_for_nodes()
 
     def lose_the_answer(runner: Any) -> None:
-        away = next(copy for copy in runner._copies if copy.node == node.node_id)
+        away = next(copy for copy in runner.driver.copies if copy.node == node.node_id)
         before = runner.get([away.snapshot()])
         asked = away.snapshot()
         assert runner.wait([asked]) == [0]
@@ -151,16 +154,16 @@ def test_what_copies_have_made_is_lost_and_nobody_dies(kept: bool, cluster: Any)
     plan = "actor*2 | learner"
 
     def lose_what_was_made(runner: Any) -> None:
-        assert {copy.node for copy in runner._copies} == {node.node_id}
+        assert {copy.node for copy in runner.driver.copies} == {node.node_id}
         other = cluster.add_node(num_cpus=6)  # the room that was reserved moves there too
         cluster.wait_for_nodes()
-        for copy in runner._copies:
+        for copy in runner.driver.copies:
             there = strategies.NodeAffinitySchedulingStrategy(other.node_id, soft=False)
             copy.options["scheduling_strategy"] = there
         if kept:
             runner.settled(now=True)
-        runner._restart(runner._copies, [])
-        assert {copy.node for copy in runner._copies} == {other.node_id}
+        runner.recovery.tell(Moved, tuple(copy.index for copy in runner.driver.copies))
+        assert {copy.node for copy in runner.driver.copies} == {other.node_id}
         cluster.remove_node(node)
 
     runner = backend.Ray(resources=[{"cpu": 1}] * 2, restarts=20)
@@ -219,7 +222,7 @@ def test_one_that_is_killed_at_one_action_is_no_environment_that_fails(tmp_path:
     """Four times in a row; three would be enough for an end by itself."""
     runner = backend.Ray(restarts=20)
     tiny.run(runner, PLANS[0], tiny.task(partial(kill_four_times, tmp_path / "done")))
-    assert runner._restarted == 4
+    assert runner.recovery.state.restarted == 4
 
 
 @pytest.mark.long
@@ -229,7 +232,7 @@ def test_an_environment_that_fails_once(plan: str, do: Any, tmp_path: Path) -> N
     runner = backend.Ray(deadline=5.0, restarts=20)
     tiny.run(runner, plan, tiny.task(Once(tmp_path / "done", do)))
     assert (tmp_path / "done").exists()
-    assert runner._restarted == 1
+    assert runner.recovery.state.restarted == 1
 
 
 def make_or(do: Any, mark: Path | None, lanes: int, first_lane: int) -> Any:
@@ -259,84 +262,90 @@ def test_a_copy_that_never_starts_is_soon_given_up() -> None:
 def test_one_that_hangs_while_it_starts_is_said_to_hang_once(caplog: Any) -> None:
     world = HostWorld(tiny.SPEC, partial(make_or, hang, None))
     runner = backend.Ray(restarts=20)
-    runner._patience = Timeouts(20.0, 20.0)
+    runner._timeouts = Timeouts(20.0, 20.0)
     with pytest.raises(
-        Unresponsive, match=r"^Nothing was heard for 20 s\. Late: actor 1 of 2 with `make`"
+        Unresponsive, match=r"^No answer within 20 s from actor 1 of 2, asked to `make`"
     ):
         tiny.run(runner, "actor*2 | learner", tiny.task()._replace(env=world))
     assert caplog.messages == []
 
 
-def test_one_that_is_late_to_be_there_again_is_no_dead_one(monkeypatch: Any) -> None:
-    """It did something before, so another start may do."""
-    recovery = importlib.import_module("rondel.execution.backends.ray.recovery")
-    starts = iter([Unresponsive("Nothing was heard for 60 s."), None])
-    copies = [backend.RayProxy(None, (0, i), f"actor {i + 1} of 2") for i in range(2)]
+@pytest.fixture
+def starting(monkeypatch: Any) -> Any:
+    """Make a backend whose copies start as a function says -> (it, its copies)."""
 
-    class Starting(recovery.Recovery):  # type: ignore[misc]
-        def _start(self, copies: Any) -> None:
-            copies[1].open.append(None)
-            if error := next(starts):
-                raise error
+    def make(plan: str, restarts: int, start_once: Any) -> Any:
+        runner = backend.Ray(deadline=1.0, restarts=restarts)
+        runner.compose(parse(plan), None)
+        places = [(p, i) for p, piece in enumerate(parse(plan).pieces) for i in range(piece.copies)]
+        runner.driver.every = [
+            backend.RayProxy(runner.driver, index, place, f"copy {index}")
+            for index, place in enumerate(places)
+        ]
+        monkeypatch.setattr(runner.driver, "_start_once", start_once)
+        return runner, runner.driver.every
 
     monkeypatch.setattr(ray, "nodes", lambda: [])
-    runner = Starting(1.0, 20)
-    runner._plan, runner._copies = parse("actor*2 | learner"), copies
-    copies[1].journal.began = True
-    runner._start_until_all_are_there(copies)
-    (death,) = copies[1].journal.deaths
+    monkeypatch.setattr(ray, "kill", lambda actor: None)
+    return make
+
+
+def test_one_that_is_late_to_be_there_again_is_no_dead_one(starting: Any) -> None:
+    """It did something before, so another start may do."""
+    starts = iter([Unresponsive("No answer within 60 s."), None])
+
+    def start_once(copies: Any) -> None:
+        copies[1].open.append(None)
+        if error := next(starts):
+            raise error
+
+    runner, copies = starting("actor*2 | learner", 20, start_once)
+    state = runner.recovery.state.copies[1]
+    state.worked = True
+    runner.driver.start(copies)
+    (death,) = state.deaths
     assert death.how == "was not there within 60 s"
 
 
-def test_a_crash_is_told_from_a_start_that_failed_after_it(monkeypatch: Any) -> None:
-    recovery = importlib.import_module("rondel.execution.backends.ray.recovery")
+def test_a_crash_is_told_from_a_start_that_failed_after_it(starting: Any) -> None:
     actors = iter("ab")
-    copy = backend.RayProxy(None, (0, 0), "actor 1 of 2")
 
     def be_in_another() -> None:
         name = next(actors)
         copy.be(SimpleNamespace(_actor_id=SimpleNamespace(hex=lambda: name)))
 
-    class Starting(recovery.Recovery):  # type: ignore[misc]
-        def _start(self, copies: Any) -> None:
-            """It fails once; then an actor is there, and finds what the first one has left."""
-            if copy.id == "a":
-                be_in_another()
-                raise Lost("actor 1 of 2 died: it was killed.")
-            assert copy.last == "a"
-            copy.arrive(Arrived(2, "", "", Remains("step(3)", ended="crashed")))
+    def start_once(copies: Any) -> None:
+        """It fails once; then an actor is there, and finds what the first one has left."""
+        if copy.id == "a":
+            be_in_another()
+            raise Lost("actor died: it was killed.")
+        assert copy.last == "a"
+        copy.arrive(Arrived(2, "", "", Remains("step(3)", ended="crashed")))
 
-    monkeypatch.setattr(ray, "kill", lambda actor: None)
-    monkeypatch.setattr(ray, "nodes", lambda: [])
+    runner, (copy, _) = starting("actor | learner", 20, start_once)
     be_in_another()
     copy.arrive(Arrived(1, "", "", Remains()))
-    copy.journal.began = copy.journal.progress = True
-    runner = Starting(1.0, 20)
-    runner._plan, runner._redo, runner._copies = parse("actor*2 | learner"), None, [copy]
-    runner._revive({copy: "died"}, [])
-    crash, start = copy.journal.deaths
+    state = runner.recovery.state.copies[0]
+    state.worked = state.progress = True
+    runner._died([End(0, "died")])
+    crash, start = state.deaths
     assert (crash.how, crash.killed, crash.action) == ("crashed", False, "step(3)")
     assert (start.how, start.killed, start.action) == ("died: it was killed", True, "")
 
 
-def test_without_restarts_who_is_late_to_start_is_not_said_to_have_died(monkeypatch: Any) -> None:
-    recovery = importlib.import_module("rondel.execution.backends.ray.recovery")
-    said = "Nothing was heard for 1 s. Late: actor 2 of 2 with `make`."
+def test_without_restarts_who_is_late_to_start_is_not_said_to_have_died(starting: Any) -> None:
+    said = "No answer within 1 s from actor 2 of 2, asked to `make`."
 
-    class Starting(recovery.Recovery):  # type: ignore[misc]
-        def _start(self, copies: Any) -> None:
-            raise Unresponsive(said)
+    def start_once(copies: Any) -> None:
+        raise Unresponsive(said)
 
-    monkeypatch.setattr(ray, "nodes", lambda: [])
-    copies = [backend.RayProxy(None, (0, i), f"actor {i + 1} of 2") for i in range(2)]
-    runner = Starting(1.0, 0)
-    runner._plan, runner._copies = parse("actor*2 | learner"), copies
+    runner, copies = starting("actor*2 | learner", 0, start_once)
     with pytest.raises(Unresponsive, match=f"^{said}$"):
-        runner._start_until_all_are_there(copies)
+        runner.driver.start(copies)
 
 
 def test_what_is_slow_to_come_is_not_lost(monkeypatch: Any) -> None:
-    losses = importlib.import_module("rondel.execution.backends.ray.lost_objects")
+    losses = importlib.import_module("rondel.execution.backends.ray.pending_calls")
 
     def wait(refs: Any, **_: Any) -> Any:
         return [ref for ref in refs if ref != "slow"], ["slow"]
@@ -355,38 +364,19 @@ def test_what_is_slow_to_come_is_not_lost(monkeypatch: Any) -> None:
 
 def test_calls_are_asked_again_from_the_first_that_did_not_come(monkeypatch: Any) -> None:
     # Calls 5 to 9 failed and the driver has not heard of it; of call 10 it has: not its turn.
-    recovery = importlib.import_module("rondel.execution.backends.ray.recovery")
+    driver = importlib.import_module("rondel.execution.backends.ray.driver")
     actor = importlib.import_module("rondel.execution.backends.ray.worker")
-    copy = backend.RayProxy(None, (0, 0), "actor 1 of 2")
+    runner = backend.Ray(restarts=1)
+    runner.compose(parse("actor | learner"), None)
+    copy = backend.RayProxy(runner.driver, 0, (0, 0), "actor")
     for number in range(5, 11):
-        call = recovery.PendingCall(copy, recovery.LoggedRequest("produce", (), []), number, number)
+        call = driver.PendingCall(copy, LoggedRequest(PRODUCE, (), []), number, number)
         call.done = number
         copy.open.append(call)
-    error = ray.exceptions.RayTaskError("do", "", actor.OutOfTurn("actor 1 of 2", 10, 5))
-    monkeypatch.setattr(recovery, "_over", lambda dones: {10} & set(dones))
-    monkeypatch.setattr(recovery, "outcome_of", lambda done: error)
-    first = recovery.Recovery(1.0, 1)._first_unanswered(copy.open[-1], error)
+    error = ray.exceptions.RayTaskError("do", "", actor.OutOfTurn("actor", 10, 5))
+    monkeypatch.setattr(driver, "over_by_now", lambda dones: {10} & set(dones))
+    monkeypatch.setattr(driver, "outcome_of", lambda done: error)
+    first = runner.driver.first_unanswered(copy.open[-1], error)
     assert first.number == 5
     again = pickle.loads(pickle.dumps(error.cause))
-    assert (again.at, str(again)) == (5, "actor 1 of 2 was asked for 10, and is at 5")
-
-
-def test_ray_may_take_its_time_to_see_who_is_dead(monkeypatch: Any) -> None:
-    """A lost node's actors can't be reached for some 15 s before anybody is said to have died."""
-    recovery = importlib.import_module("rondel.execution.backends.ray.recovery")
-    clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(recovery.time, "monotonic", lambda: clock.now)
-    monkeypatch.setattr(recovery.time, "sleep", lambda s: setattr(clock, "now", clock.now + s))
-    monkeypatch.setattr(recovery, "find_lost", lambda *_: [])
-
-    class Patient(recovery.Recovery):  # type: ignore[misc]
-        def _find_dead(self) -> list[Any]:
-            return []
-
-    patient = Patient(deadline=5.0, restarts=20)
-    unreachable = {None: ray.exceptions.ActorUnavailableError("can't be reached", None)}
-    while clock.now < 50:
-        patient._recover(unreachable)
-    clock.now = 70.0
-    with pytest.raises(Lost, match=r"again and again, although nobody died.*can't be reached"):
-        patient._recover(unreachable)
+    assert (again.at, str(again)) == (5, "actor was asked for 10, and is at 5")

@@ -61,8 +61,8 @@ def disturbed(backend: Any, name: str, plan: str, lag: int, env: Any) -> Any:
             struck.join()
         result = run(ring, STEPS)
         assert all(copy.pid != pid for copy, pid in zip(backend._copies, pids, strict=True))
-        deaths = sum(len(copy.journal.deaths) for copy in backend._copies)
-        assert deaths == backend._restarted >= len(failure_units(ring.plan))
+        deaths = sum(len(copy.deaths) for copy in backend.state.copies)
+        assert deaths == backend.state.restarted >= len(failure_units(ring.plan))
         assert backend.restarts().times == deaths
     return result
 
@@ -105,7 +105,7 @@ def test_host_environments_begin_new_episodes_and_nothing_is_counted_twice() -> 
         seen += reports
         assert [report.round for report in seen] == list(range(len(seen)))
         assert float(ring.learner().seen) == ring.steps == seen[-1].steps
-        assert {copy.journal.deaths[0].how for copy in backend._copies if copy.journal.deaths} == {
+        assert {copy.deaths[0].how for copy in backend.state.copies if copy.deaths} == {
             "was killed by SIGKILL"
         }
 
@@ -177,7 +177,7 @@ PLANS = ("actor*2 | learner", "env*2 | policy | learner")
 def test_an_environment_that_fails_once(
     plan: str, do: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rondel.execution.backends.processes.backend.STOPPED", 0.5)
+    monkeypatch.setattr("rondel.execution.telemetry.timeouts.STOPPED", 0.5)
     backend = Processes(deadline=3.0, restarts=20)
     tiny.run(backend, plan, tiny.task(Once(tmp_path / "done", do)))
     assert (tmp_path / "done").exists()
@@ -197,7 +197,7 @@ def exit_at_once(steps: int) -> None:
 
 @pytest.mark.parametrize("plan", [PLANS[0], pytest.param(PLANS[1], marks=pytest.mark.long)])
 def test_an_environment_that_always_fails_in_its_reset(plan: str) -> None:
-    said = r"exited with 3 in reset\(seed=\[\d+.*\]\), for the third time in a row: mend"
+    said = r"exited with 3 in reset\(seed=\[\d+.*\]\), for the third time in a row: fix"
     with pytest.raises(Lost, match=said):
         tiny.run(Processes(restarts=20), plan, tiny.task(exit_at_once))
 
@@ -221,13 +221,13 @@ def tiny_ring(backend: Processes) -> Ring:
 def test_who_starts_processes_may_be_killed_or_stopped_too(
     how: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rondel.execution.backends.processes.fork_server.STOPPED", 0.5)
+    monkeypatch.setattr("rondel.execution.telemetry.timeouts.STOPPED", 0.5)
     backend = Processes(restarts=20)
     with closing(tiny_ring(backend)) as ring:
         reports = run_rounds(ring, Limits(10**9))
         next(reports)
         pids = [copy.pid for copy in backend._copies]
-        servers = [spawner._server.pid for spawner in backend._starter.spawners.values()]
+        servers = [spawner._server.pid for spawner in backend._launcher.spawners.values()]
         for pid in servers:
             os.kill(pid, how)
         os.kill(pids[0], signal.SIGKILL)
@@ -247,8 +247,8 @@ def test_those_who_started_processes_and_were_killed_leave_no_descriptors() -> N
         before = len(files())
         held = []
         for victims in ([0], [0], [0], [0, 1, 2]):
-            assert backend._starter is not None
-            for spawner in backend._starter.spawners.values():
+            assert backend._launcher is not None
+            for spawner in backend._launcher.spawners.values():
                 os.kill(spawner._server.pid, signal.SIGKILL)
             old = {i: backend._copies[i].pid for i in victims}
             for pid in old.values():
@@ -268,7 +268,7 @@ def test_messages_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr("rondel.execution.backends.recovery.policy.MOST_BYTES", 4096)
         for _ in range(200):
             next(reports)
-            most = max(most, max(len(copy.journal.answered) for copy in backend._copies))
+            most = max(most, max(len(copy.log.answered) for copy in backend._copies))
         assert 0 < most < 300  # of about 800 requests
 
 
@@ -278,23 +278,23 @@ def test_a_run_waits_where_messages_outrun_the_keeping(monkeypatch: pytest.Monke
     with closing(tiny_ring(backend)) as ring:
         reports = run_rounds(ring, Limits(10**9))
         next(reports)
-        made = backend._keeper._bytes  # in a round
+        made = backend.state.message_bytes  # in a round
         monkeypatch.setattr("rondel.execution.backends.recovery.policy.MOST_BYTES", made // 4)
         for _ in range(20):
             next(reports)
-            assert backend._keeper.states == []
-            assert backend._keeper._bytes <= made
+            assert backend.recovery.snapshots == []
+            assert backend.state.message_bytes <= made
 
 
 def test_a_state_that_is_too_large_is_not_kept_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rondel.execution.backends.recovery.snapshots._MOST_STATE", 1)
+    monkeypatch.setattr("rondel.execution.backends.recovery.recovery._MOST_STATE", 1)
     backend = Processes(restarts=20)
     with closing(tiny_ring(backend)) as ring:
         reports = run_rounds(ring, Limits(10**9))
         next(reports)
         backend.settled(now=True)
         os.kill(backend._copies[2].pid, signal.SIGKILL)
-        with pytest.raises(Lost, match="too large to be kept twice: resume from a check"):
+        with pytest.raises(Lost, match=r"too large to be kept twice\. Resume from the last check"):
             list(islice(reports, 50))
 
 

@@ -1,9 +1,8 @@
-"""What a backend is: it carries the copies of a plan's pieces and what passes between them.
+"""The interface of backends: they run the copies of a plan's pieces and carry their messages.
 
-A call is asked for at once and answered in time: it gives a promise, which may be handed on to
-another call before its value is there. Each copy answers its calls in the order in which they were
-made. So the loop that makes the calls reads like one that waits, and only waits for what it must
-know itself.
+A request returns a promise at once, and a promise can be an argument of another request before its
+value is there. Each copy answers its requests in the order in which they were sent. So the loop
+reads as if it waited for each result, and waits only for those that it needs itself.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ Promise: TypeAlias = Any  # each backend has its own
 
 
 class WorkerApi(EnvApi, Protocol):
-    """The requests of a copy: `workers.stage_worker` says what each does and gives.
+    """The requests of a copy; `workers.stage_worker` documents each.
 
-    A backend's proxy implements `send`, and so has them all.
+    A backend's proxy implements `send` and inherits the rest.
     """
 
     def send(self, request: Request, *args: Any) -> Promise:
-        """Send a request and give its promise, or a tuple of them if it has several results."""
+        """Send a request -> its promise, or a tuple of promises if it has several results."""
 
     def begin(self, again: int = 0) -> Promise:
         return self.send(requests.BEGIN, again)
@@ -107,11 +106,11 @@ class Copy(WorkerApi, Protocol):
     name: str  # for people: "actor 3 of 8"
 
     def latest_timings(self) -> PiggybackedTimings | None:
-        """Where its time goes, as it last said with an answer; reading this sends no request."""
+        """The timing summary that came with its latest reply; reading it sends no request."""
 
 
 class Restarts(NamedTuple):
-    """How often copies were started again, and for how many seconds some were not there."""
+    """How often copies were restarted, and for how many seconds some were missing."""
 
     times: int = 0
     seconds: float = 0.0
@@ -124,41 +123,41 @@ class Backend(Protocol):
         """Start every copy of every piece, and connect policies with their environments."""
 
     def get(self, promises: Sequence[Promise]) -> list[Any]:
-        """Their values, with NumPy or JAX arrays; whatever went wrong anywhere is raised here."""
+        """The values of promises; raises what has failed in any copy."""
 
     def wait(self, promises: Sequence[Promise]) -> list[int]:
-        """Which of them are there by now: at least one."""
+        """Indices of the promises whose values are there: at least one."""
 
     def settled(self, now: bool = False) -> None:
-        """The ring is between two rounds: a time, or with `now` the time, to keep what it is."""
+        """Called between two rounds: snapshots may be taken, and with `now` must be."""
 
     def restarts(self) -> Restarts:
         """Of all copies, so far."""
 
     def close(self) -> None:
-        """End every copy; nothing stays behind."""
+        """End every copy and free all that the backend holds."""
 
 
 class Lost(RondelError):
-    """A copy is gone: its process or actor died."""
+    """A copy is gone: its process or actor has died."""
 
 
 class Unresponsive(RondelError):
-    """Nothing was heard for too long."""
+    """A copy did not answer in time."""
 
 
 _UNDONE = {STEP: "took no step", RESET: "began no episode"}
 
 
 def env_timeout(env: str, request: Request, seconds: float) -> Unresponsive:
-    """An environment has not answered its policy within so many seconds."""
+    """The error for an environment that has not answered its policy in time."""
     undone = _UNDONE.get(request, f"did not answer `{request}`")
-    why = "its environment hangs, or is slower than that"
+    why = "its environment hangs, or needs a longer --deadline"
     return Unresponsive(f"{env} {undone} within {seconds:g} s: {why}.")
 
 
 def worker_factory(task: Any, plan: Plan, piece: int, copy: int) -> tuple[Any, tuple[Any, ...]]:
-    """What makes a copy: a class and its arguments. Host environments alone need no jax."""
+    """The class of a copy's worker and its arguments. Host environments alone need no jax."""
     if plan.pieces[piece].stages != ("env",):
         from rondel.execution.workers.stage_worker import StageWorker
 

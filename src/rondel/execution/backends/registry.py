@@ -38,7 +38,7 @@ class BackendInfo:
     name: str
     summary: str  # one line, for lists
     make: Callable[[BackendOptions], Backend]  # imports what it needs when it is called
-    place: str = ""  # what holds one copy: "a thread"; nothing if they take turns in the driver's
+    place: str = ""  # what holds one copy: "a thread"; "" if copies take turns in the driver's
     own_process: bool = False  # a copy is in another process than the driver
     remote: bool = False  # a copy may be on another machine
     restarts: bool = False  # a copy that dies or hangs is started again
@@ -51,7 +51,7 @@ class BackendInfo:
 
     @property
     def unit(self) -> str:
-        """What holds one copy, without its article; nothing if copies take turns."""
+        """What holds one copy, without its article; "" if copies take turns."""
         return self.place.partition(" ")[2]
 
     @property
@@ -83,7 +83,7 @@ def find(name: str | None) -> BackendInfo:
 
 
 def names() -> list[str]:
-    """All that are installed, the built-in ones first; none is loaded."""
+    """The names of all installed backends, built-in ones first; none is loaded."""
     return list(dict.fromkeys([*_BUILT_IN, *entry_points.names(GROUP)]))
 
 

@@ -1,4 +1,4 @@
-"""How a worker answers a request, wherever it runs: receive, run, reply, with the time of each."""
+"""How a worker answers a request on every backend: receive, run, reply, each timed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every copy in a thread of this process: messages go by reference.
+"""Every copy in a thread of this process: messages are passed by reference.
 
 It pays where the work releases Python's lock, as XLA's programs and some environments do.
 """
@@ -24,7 +24,7 @@ from rondel.execution.backends.protocol import (
 from rondel.execution.backends.serve_request import separate_results, serve_request
 from rondel.execution.hostenv.host_envs import EnvClient
 from rondel.execution.requests import MAKE, Request
-from rondel.execution.telemetry.timeouts import Timeouts, timeouts_for
+from rondel.execution.telemetry.timeouts import Timeouts, no_answer, timeouts_for
 from rondel.execution.telemetry.timing import PiggybackedTimings
 from rondel.plan.plan import Plan, copy_name, env_copies_of, has_separate_envs
 from rondel.types import Step
@@ -33,22 +33,22 @@ _GRACE = 30.0  # seconds that threads have to end
 
 
 class ThreadProxy(Copy):
-    """A copy in a thread of its own, which answers one call after the other."""
+    """A copy in a thread of its own, which answers one request after the other."""
 
-    def __init__(self, name: str, told: list[BaseException]) -> None:
+    def __init__(self, name: str, failures: list[BaseException]) -> None:
         self.name = name
         self.worker: Any = None
-        self.open: set[Future[Any]] = set()  # promises that are not kept yet
-        self.at: Any = None  # what it does now
-        self.known: set[Any] = set()  # what it did before
-        self._told = told  # exceptions that say already where they come from
+        self.open: set[Future[Any]] = set()  # promises without a value
+        self.at: Any = None  # the request under way
+        self.known: set[Any] = set()  # requests that it has answered
+        self._failures = failures  # of all copies; they already name their copy
         self._stopped = False
         self._calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._answer, name=f"rondel {name}", daemon=True)
         self._thread.start()
 
     def latest_timings(self) -> PiggybackedTimings | None:
-        return None if self.worker is None else self.worker.seen()
+        return None if self.worker is None else self.worker.timings()
 
     def send(self, request: Request, *args: Any) -> Any:
         promises = [Future[Any]() for _ in range(request.results)]
@@ -59,13 +59,13 @@ class ThreadProxy(Copy):
         return promises[0] if len(promises) == 1 else tuple(promises)
 
     def stop(self) -> None:
-        """End after the call that it is busy with, if any: whoever waits for more is told."""
+        """End after the request under way; promises of further ones fail."""
         self._stopped = True
         self._calls.put(None)
         self._fail(list(self.open), Lost(f"{self.name} has ended."))
 
     def join(self, seconds: float) -> None:
-        """Wait for its end, but no longer than that."""
+        """Wait for its end, at most this long."""
         self._thread.join(seconds)
 
     def _answer(self) -> None:
@@ -79,12 +79,12 @@ class ThreadProxy(Copy):
         self, request: Request, args: tuple[Any, ...], promises: list[Future[Any]]
     ) -> None:
         try:
-            # those who made these were asked before, so this wait ends; their failure is ours
+            # the makers were asked before, so this wait ends; their failure is ours
             args = tuple(a.result() if isinstance(a, Future) else a for a in args)
             if self._stopped:
                 return
-            if self._told:  # somewhere a call failed, perhaps one that nobody waits for
-                raise self._told[0]
+            if self._failures:  # perhaps of a request that nobody waits for
+                raise self._failures[0]
             self.at = request
             if request is MAKE:
                 make, *rest = args
@@ -92,8 +92,8 @@ class ThreadProxy(Copy):
             else:
                 result = serve_request(self.worker, request, args)
         except BaseException as error:
-            if not any(error is other for other in self._told):
-                self._told.append(error)
+            if not any(error is other for other in self._failures):
+                self._failures.append(error)
                 error.add_note(f"In {self.name}.")
             self._fail(promises, error)
             return
@@ -130,7 +130,7 @@ class ThreadEnvClient(EnvClient):
 
 
 class Threads:
-    """The backend of threads. `deadline`: seconds without any answer that are too many."""
+    """The backend of threads. `deadline`: seconds for an answer."""
 
     def __init__(self, deadline: float = 600.0) -> None:
         self._patience = timeouts_for(deadline)
@@ -142,9 +142,9 @@ class Threads:
             self._patience = with_envs.twice()
         pieces: list[list[Any]] = []
         made = []
-        told: list[BaseException] = []
+        failures: list[BaseException] = []
         for piece, (_, copies, _) in enumerate(plan.pieces):
-            pieces.append([ThreadProxy(copy_name(plan, piece, i), told) for i in range(copies)])
+            pieces.append([ThreadProxy(copy_name(plan, piece, i), failures) for i in range(copies)])
             self._copies += pieces[-1]
             for i, copy in enumerate(pieces[-1]):
                 make, args = worker_factory(task, plan, piece, i)
@@ -167,7 +167,7 @@ class Threads:
         return [i for i, p in enumerate(promises) if not isinstance(p, Future) or p.done()]
 
     def _wait(self, promises: Sequence[Any], least: int) -> None:
-        """Until so many are there, or one of them has failed."""
+        """Wait until at least `least` values are there, or one has failed."""
         late = {p for p in promises if isinstance(p, Future)}
         most = len(late) - min(least, len(late))  # that may be missing
         since = time.monotonic()
@@ -183,13 +183,11 @@ class Threads:
             busy = [copy for copy in self._copies if copy.open]
             seconds = max((self._patience.of(c.at, c.known) for c in busy), default=0.0)
             if busy and time.monotonic() - since > seconds:
-                names = ", ".join(copy.name for copy in busy)
-                raise Unresponsive(
-                    f"Nothing was heard for {seconds:g} s. Asked and silent: {names}."
-                )
+                silent = [f"{copy.name}, asked to `{copy.at}`" for copy in busy]
+                raise Unresponsive(no_answer(seconds, silent))
 
     def settled(self, now: bool = False) -> None:
-        """Nothing dies here but with the driver."""
+        """No snapshots: a thread dies only with the driver."""
 
     def restarts(self) -> Restarts:
         return Restarts()
@@ -199,5 +197,5 @@ class Threads:
         for copy in copies:
             copy.stop()
         end = time.monotonic() + _GRACE
-        for copy in copies:  # one that never comes back can't be ended, and must not keep others
+        for copy in copies:  # a thread that hangs can't be ended, and must not hold up the others
             copy.join(max(0.0, end - time.monotonic()))

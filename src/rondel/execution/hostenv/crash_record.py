@@ -1,8 +1,8 @@
 """What an environment was doing when its process died: a page of memory that outlives it.
 
-It is a memory file that another process holds, or a file where nobody does. Such a file also tells
-how the process ended, if it did so by itself: there is more than the page if it crashed, what
-Python then says of it, and in the page is the code with which it exited.
+The page is in a memory file that another process holds, or in a file on disk. That file also says
+how the process ended: after a crash, Python's report of it follows the page; after an exit, the
+page holds the exit code.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _MOST_DIMS = 4
 
 
 class Recorder:
-    """The side of the process that may die. One record: the step or reset that is going on.
+    """The writer, in the process that may die. It holds one record: the step or reset under way.
 
-    `lane` says whose turn it is: -1 if that's not known, and -2 - lane for one that begins a new
-    episode where the others step.
+    `lane` says which lane is at work: -1 if unknown, and -2 - lane for one that begins a new
+    episode while the others step.
     """
 
     def __init__(self, fd: int) -> None:
@@ -37,7 +37,7 @@ class Recorder:
         self._rows: dict[Any, np.ndarray] = {}  # where an action of a dtype and shape goes
 
     def enter(self, action: Any) -> None:
-        """A step begins: the actions of its lanes [b, ...]."""
+        """A step begins, with the actions of its lanes [b, ...]."""
         action = np.asarray(action)
         at = self._rows.get((action.dtype, action.shape))
         if at is None:
@@ -53,7 +53,7 @@ class Recorder:
 
     @contextmanager
     def resetting(self, seeds: Any) -> Iterator[None]:
-        """New episodes with these seeds [b] begin, and have begun."""
+        """Record the begin of new episodes with these seeds [b]."""
         self._head[_RESETS] = 1
         self.enter(seeds)
         try:
@@ -80,7 +80,7 @@ class Recorder:
 
 
 def read(page: Any) -> str:
-    """What was going on, "step(3)", "reset(seed=3)" or "" if nothing was; `page` is its bytes."""
+    """The step or reset in the bytes of a page: "step(3)", "reset(seed=3)", "" for none."""
     head = np.frombuffer(page, np.int32, _HEAD // 4)
     if head[0] % 2 == 0:
         return ""
@@ -98,14 +98,14 @@ def read(page: Any) -> str:
 
 
 class Remains(NamedTuple):
-    """What is known of a process that died."""
+    """What a dead process has left behind."""
 
-    action: str = ""  # "step(3)", "reset(seed=3)", or "" if it did nothing or that's not known
+    action: str = ""  # "step(3)", "reset(seed=3)", or "" for none or unknown
     ended: str = ""  # by itself: "crashed", "exited with 3"; "" if someone killed it
 
 
 class File:
-    """A page in a file."""
+    """A page in a file on disk, with reports of crashes and exits."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -116,9 +116,9 @@ class File:
         self._crash = path.open("ab")  # behind the page
         faulthandler.enable(self._crash, all_threads=False)
         self._exit = os._exit
-        self._tell_of_exits()
+        self._record_exits()
 
-    def _tell_of_exits(self) -> None:
+    def _record_exits(self) -> None:
         """From outside, a process that ends itself looks like one that was killed."""
         recorder, leave, mine = self.recorder, self._exit, os.getpid()
 
@@ -130,7 +130,7 @@ class File:
         os._exit = leave_with_a_word
 
     def close(self) -> None:
-        """There is nothing to tell."""
+        """Delete the file: the process ends properly."""
         os._exit = self._exit
         faulthandler.disable()
         self._crash.close()
@@ -138,8 +138,8 @@ class File:
 
 
 def take(path: Path) -> Remains:
-    """What is in a file that was left, which is gone then."""
-    with suppress(OSError, ValueError):  # there is none here, or it never got that far
+    """Read and delete the file that a process has left."""
+    with suppress(OSError, ValueError):  # none here, or an incomplete one
         page = path.read_bytes()
         path.unlink()
         return Remains(read(page[:SIZE]), _ended(page))

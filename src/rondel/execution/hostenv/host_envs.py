@@ -1,6 +1,6 @@
 """The env stage over environments outside JAX. It imports no jax.
 
-An env stage holds groups of lanes, each of which steps at its own time; a group is called by its
+An env copy holds groups of lanes, each of which steps at its own time; a group is named by its
 first lane.
 """
 
@@ -42,10 +42,10 @@ class EnvApi(Protocol):
 
 
 class EnvClient(EnvApi, Protocol):
-    """A policy copy's line to an env copy: ask, do something else, take the answer."""
+    """A policy copy's connection to an env copy: send a request, do other work, take the answer."""
 
     def take(self, first_lane: int) -> Step:
-        """The answer to what was asked last of a group; its arrays last until the next question."""
+        """The answer to the last request for a group; its arrays last until the next request."""
 
 
 class HostEnvs(Metered):
@@ -98,7 +98,7 @@ class HostEnvs(Metered):
 
 
 class DirectEnvClient(EnvClient):
-    """A line to an env copy in the same thread."""
+    """A connection to an env copy in the same thread."""
 
     def __init__(self, stage: Any) -> None:
         self._stage = stage

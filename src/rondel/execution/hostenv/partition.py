@@ -1,4 +1,4 @@
-"""Which lanes are where: the arithmetic of copies.
+"""Which copy has which lanes.
 
 Copies of the policy split the lanes in order. A policy copy that is cut off from its environments
 takes its lanes in two phases where they divide, so that the environments step one half while it
@@ -25,7 +25,7 @@ class Group(NamedTuple):
 
 
 class LaneShare(NamedTuple):
-    """What a copy takes of what several others made: part `nth` of `of`, once it is joined."""
+    """The part of several copies' joined results that one copy takes: the `nth` of `of`."""
 
     nth: int
     of: int
@@ -58,7 +58,7 @@ def phases(plan: Plan, lanes: int, block: int, policy_copy: int) -> tuple[tuple[
 
 
 def lanes_of(phase: Sequence[Group]) -> np.ndarray:
-    """The lanes of a phase's groups, which lie side by side."""
+    """The lanes of a phase's groups, which are adjacent."""
     first, last = phase[0].first_lane, phase[-1].first_lane + phase[-1].lanes
     return np.arange(first, last, dtype=np.int32)
 
@@ -75,7 +75,7 @@ def groups(plan: Plan, lanes: int, block: int, env_copy: int) -> tuple[Group, ..
 
 
 def route(made: Sequence[Any], copies: int) -> list[tuple[LaneShare, list[Any]]]:
-    """For each of `copies` takers, what it takes of what the makers `made`, in copy order."""
+    """For each of `copies` takers: its share, and the makers' results that it is a share of."""
     makers = len(made)
     if makers >= copies:
         each = makers // copies

@@ -1,4 +1,4 @@
-"""What randomness is for, and the seeds of environments outside JAX. It imports no jax."""
+"""Purposes of randomness, and the seeds of environments outside JAX. It imports no jax."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Purpose(IntEnum):
 def lane_seeds(
     seed: int, purpose: Purpose, lanes: int, *more: int, first_lane: int = 0
 ) -> np.ndarray:
-    """Whole numbers below 2**31 for the lanes of a host environment [lanes]."""
+    """Integers below 2**31 for the lanes of a host environment [lanes]."""
     meaning = [seed, int(purpose), *more]
     each = range(first_lane, first_lane + lanes)
     words = [np.random.SeedSequence([*meaning, i]).generate_state(1) for i in each]

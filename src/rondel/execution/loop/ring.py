@@ -66,7 +66,12 @@ class Ring:
             )
             least = plan.piece_of("policy").least
             self.crew = (
-                ElasticWorkers(task, self.policy, least, cast(ElasticBackend, self.backend))
+                ElasticWorkers(
+                    task,
+                    self.policy,
+                    least,
+                    cast(ElasticBackend, getattr(self.backend, "elastic", self.backend)),
+                )
                 if least
                 else None
             )
@@ -215,7 +220,7 @@ class Ring:
             self._warm += 1
             if self._warm >= (1 if self.fused else _WARM):
                 everyone = [told for piece in self.metered() for _, told in piece]
-                driver = self.meter.told()
+                driver = self.meter.report()
                 spent = {told.who: told for told in (*everyone, driver)}
                 self.base = TimingBaseline(self.round, spent, self.backend.restarts())
 

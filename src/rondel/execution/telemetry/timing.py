@@ -1,7 +1,7 @@
 """Where the time of a copy goes: seconds, times and bytes by stage and kind. It imports no jax.
 
-A copy does one thing after the other. Whoever has done a thing marks it: all time since the mark
-before is its. So what is marked adds up to the time that has passed, and none is counted twice.
+A copy does one thing after the other, and marks the end of each: all time since the mark before
+belongs to it. So the marks add up to the time that has passed, and none is counted twice.
 After RL-Scope: Cross-Stack Profiling for Deep Reinforcement Learning Workloads, arXiv 2102.04285.
 """
 
@@ -21,23 +21,23 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 SIMULATOR, PYTHON, XLA, TRANSPORT = "simulator", "python", "xla", "transport"
-STARTING = "starting"  # what is done but once, most of it compiling
-# what a copy waits for: the learner's weights, or in a free run for it to take in what was made;
-# what others make for it; actions for its environments; steps of environments elsewhere
+STARTING = "starting"  # done only once, mostly compiling
+# what a copy waits for: the learner's weights; in a free run, that the learner takes its rollout;
+# data of other copies; actions for its environments; steps of environments elsewhere
 WEIGHTS, ROOM, DATA, ACTIONS, STEPS = "weights", "room", "data", "actions", "steps"
-# what the driver does between rounds: its user's own code; rows, display and checkpoints. Else it
-# waits for the copies, or has them in its own thread
+# what the driver does between rounds: callbacks; metrics, display and checkpoints. In a round it
+# waits for the copies, or runs them in its own thread
 CALLBACK, OUTPUT, ROUNDS = "callback", "output", "rounds"
 WAITING = (WEIGHTS, ROOM, DATA, ACTIONS, STEPS, ROUNDS)
 
-_EVENTS = 4_000  # the newest are kept
-_EVERY = 1.0  # seconds between two things that a meter says in passing
-_SUMMED = 0.1  # seconds between two times that marks are summed
+_EVENTS = 4_000  # events kept, the newest
+_EVERY = 1.0  # seconds between two summaries that go along with replies
+_SUMMED = 0.1  # seconds after which marks are summed
 _BEATS = "beats"  # in place of a kind: marks of a loop
 
 
 class TimeBucket(NamedTuple):
-    """What a copy has spent on one kind of thing in one stage."""
+    """Time that a copy has spent on one kind of work in one stage."""
 
     stage: str
     kind: str
@@ -47,7 +47,7 @@ class TimeBucket(NamedTuple):
 
 
 class Event(NamedTuple):
-    """One thing that a copy did, in seconds of its machine's clock."""
+    """One piece of work of a copy, in seconds of its machine's clock."""
 
     stage: str
     kind: str
@@ -56,16 +56,16 @@ class Event(NamedTuple):
 
 
 class TimingSummary(NamedTuple):
-    """What a meter says in passing, with an answer that is sent anyhow."""
+    """The sums of a meter, small enough to go along with a reply."""
 
-    who: str  # as in `Told`
+    who: str  # as in `TimingReport`
     seconds: float
     spent: tuple[TimeBucket, ...]
     resident: int  # bytes of its process in memory; 0 if that is not known
 
 
 class PiggybackedTimings(NamedTuple):
-    """What a copy says in passing of itself, and of environments elsewhere that it drives."""
+    """The summary of a copy that came with a reply, and those of its environments elsewhere."""
 
     mine: TimingSummary
     driven: dict[int, TimingSummary]  # by env copy
@@ -73,27 +73,27 @@ class PiggybackedTimings(NamedTuple):
 
 @dataclass(frozen=True)
 class TimingReport:
-    """What a meter says; `who` tells it from others, where copies share one."""
+    """All that a meter knows; `who` identifies the meter, as copies may share one."""
 
     who: str
     seconds: float  # since it was made
     spent: list[TimeBucket]
     events: list[Event]  # the newest
-    clock: float  # of its machine, now
+    clock: float  # of its machine, when this was made
 
     def earlier(self, seconds: float) -> TimingReport:
-        """The same by a clock that is so much behind."""
+        """This report by a clock that is `seconds` behind."""
         events = [Event(s, k, a - seconds, b - seconds) for s, k, a, b in self.events]
         return replace(self, events=events, clock=self.clock - seconds)
 
 
 class Meter:
-    """What one copy, or all that are in one thread, have spent their time on.
+    """What one copy, or all copies of one thread, spend their time on.
 
-    A mark is only written down: between other work all that it touches has left the caches, and
-    what is summed later, many marks at once, costs a fraction. It is written as plain values into
-    one list: of a tuple each, the collector of garbage would look through all that there is sooner.
-    A loop that does the same few things in turn writes down no more than when each ended (`beats`).
+    A mark is only written down: summing many marks at once later costs a fraction, as the sums have
+    left the caches in between. It is written as plain values into one list, since a tuple for each
+    would make Python collect garbage more often. A loop that does the same few things in turn
+    writes down only when each ended (`beats`).
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -101,22 +101,22 @@ class Meter:
         self._began = self._last = clock()
         self._log: _Log = []
         self._sums: _Sums = ({}, self._began, self._log)
-        self._older: deque[tuple[float, _Log]] = deque()  # marks that are summed, for events
+        self._older: deque[tuple[float, _Log]] = deque()  # summed marks, kept for events
         self._kept = 0  # how many those are
         self._sum_at = self._began + _SUMMED
-        self.copy = ""  # whose turn it is, where copies share a thread
+        self.copy = ""  # the copy whose turn it is, where copies share a thread
         self._known: set[tuple[str, str, str]] = set()  # what has run before, by copy
-        self._said = -math.inf  # when it last said something in passing
+        self._said = -math.inf  # when it last gave a summary to a reply
 
     def mark(self, stage: str, kind: str, bytes: int = 0) -> None:
-        """All since the last mark was this."""
+        """Book all time since the last mark on this."""
         self._last = now = self._clock()
         self._log += (stage, kind, bytes, now)
         if now > self._sum_at:
             self._sum_up()
 
     def ran(self, stage: str, program: str, kind: str = XLA) -> None:
-        """All since the last mark was one run of this, of which a copy's first is like no other."""
+        """Book all time since the last mark on a run of this program; a copy's first compiles."""
         name = (self.copy, program, kind)
         if name in self._known:
             self.mark(stage, kind)
@@ -125,16 +125,16 @@ class Meter:
             self.mark(stage, STARTING)
 
     def beats(self, *names: tuple[str, str]) -> Callable[[], None]:
-        """For a loop that does these, by stage and kind, in turn: call it when each is done.
+        """Book the work of a loop: call the result when each of these (stage, kind) has ended.
 
-        Until the loop is over nothing else is marked.
+        Until the loop is over nothing else may be marked.
         """
         ends: list[float] = []
         self._log += (names, _BEATS, ends, self._last)
         # append(clock()), again and again, in which no Python runs
         return map(ends.append, iter(self._clock, None)).__next__
 
-    def told(self) -> TimingReport:
+    def report(self) -> TimingReport:
         """All of it so far."""
         self._sum_up()
         ahead = time.time() - self._clock()
@@ -146,13 +146,13 @@ class Meter:
         seconds = self._newest()[1] - self._began
         return TimingReport(self._who, seconds, self._spent(), events, time.time())
 
-    def glance(self) -> TimingSummary:
-        """The same without events, also for another thread."""
+    def summary(self) -> TimingSummary:
+        """The sums so far; another thread may call it."""
         seconds = self._newest()[1] - self._began
         return TimingSummary(self._who, seconds, tuple(self._spent()), resident())
 
     def newest(self) -> tuple[str, float, float]:
-        """What was marked last, when, and how many seconds ago, for another thread."""
+        """The stage marked last, when, and how many seconds ago; another thread may call it."""
         stage, ended = self._newest()
         return stage, ended, self._clock() - ended
 
@@ -166,14 +166,14 @@ class Meter:
         return (stage[(len(ends) - 1) % len(stage)][0], ends[-1]) if ends else ("", last)
 
     def is_due(self) -> bool:
-        """Should it say something in passing again? At most once a second."""
+        """Should the next reply have a summary? At most once a second."""
         if self._last - self._said < _EVERY:
             return False
         self._said = self._last
         return True
 
     def _sum_up(self) -> None:
-        """Nothing that another thread may be reading is changed: there are new sums."""
+        """Make new sums: another thread may be reading the old ones."""
         _, began, log = self._sums
         if not log:
             return
@@ -198,8 +198,8 @@ class Meter:
         return f"{os.getpid()}-{id(self)}"
 
 
-# of each mark stage, kind, bytes and when it ended; of a loop's the stages and kinds in turn,
-# _BEATS, when each of them ended, and when it began
+# of each mark: stage, kind, bytes, when it ended; of a loop: its stages and kinds, _BEATS, when
+# each of them ended, when the loop began
 _Log: TypeAlias = list[Any]
 _Spent: TypeAlias = dict[tuple[str, str], tuple[float, int, int]]
 _Sums: TypeAlias = tuple[_Spent, float, _Log]  # until when, and what was marked since
@@ -225,7 +225,7 @@ def _events(began: float, log: _Log) -> Iterable[tuple[str, str, float, float]]:
 
 
 def _added(spent: _Spent, began: float, log: _Log) -> _Spent:
-    """What was spent, with what was marked since."""
+    """The sums, with the marks made since."""
     sums = spent.copy()
 
     def add(name: tuple[str, str], seconds: float, times: int, moved: int) -> None:
@@ -248,10 +248,10 @@ def _added(spent: _Spent, began: float, log: _Log) -> _Spent:
 
 
 class Metered:
-    """What each copy is made of: it has a meter, from when it is first asked for something."""
+    """A worker with a meter, which begins with the first request."""
 
-    kind = XLA  # what most of its time is
-    links: Mapping[int, Any] = {}  # to environments that are not in the same program
+    kind = XLA  # of most of its time
+    links: Mapping[int, Any] = {}  # clients of environments in other copies
 
     @cached_property
     def meter(self) -> Meter:
@@ -259,22 +259,22 @@ class Metered:
 
     def metered(self) -> TimingReport:
         """Where its time went."""
-        return self.meter.told()
+        return self.meter.report()
 
-    def seen(self) -> PiggybackedTimings:
-        """The same in passing, with what it last heard of environments elsewhere."""
+    def timings(self) -> PiggybackedTimings:
+        """Its summary, with the latest ones of its environments elsewhere."""
         heard = {env: getattr(link, "heard", None) for env, link in self.links.items()}
         return PiggybackedTimings(
-            self.meter.glance(), {env: said for env, said in heard.items() if said}
+            self.meter.summary(), {env: said for env, said in heard.items() if said}
         )
 
-    def seen_if_due(self) -> PiggybackedTimings | None:
-        """Now and then; else nothing."""
-        return self.seen() if self.meter.is_due() else None
+    def timings_if_due(self) -> PiggybackedTimings | None:
+        """These now and then, else None."""
+        return self.timings() if self.meter.is_due() else None
 
 
 def since(now: Iterable[TimeBucket], before: Iterable[TimeBucket]) -> list[TimeBucket]:
-    """What was spent of late: all of it, but for what was spent before."""
+    """What was spent since an earlier report or summary."""
     earlier = {(spent.stage, spent.kind): spent for spent in before}
     late = []
     for one in now:
@@ -286,7 +286,7 @@ def since(now: Iterable[TimeBucket], before: Iterable[TimeBucket]) -> list[TimeB
 
 
 def resident() -> int:
-    """The bytes of this process that are in memory; 0 where the system doesn't say."""
+    """The bytes of this process that are in memory; 0 if unknown."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -295,10 +295,10 @@ def resident() -> int:
 
 
 def ready(tree: Any) -> Any:
-    """The same, once it is there: a program's failure and its time belong to who asked for it.
+    """Wait for the results of a program, so that its time and its failure are its caller's.
 
-    All that a program gives is there at once, so one of its arrays tells; of what has passed by it
-    (`task.lean`) none is waited for.
+    All results of a program are there at once, so one array is enough; arrays that only passed
+    through (`task.lean`) are not waited for.
     """
     if (one := _array_in(tree)) is not None:
         one.block_until_ready()
@@ -306,7 +306,7 @@ def ready(tree: Any) -> Any:
 
 
 def _array_in(tree: Any) -> Any:
-    """An array of JAX, the first that there is. To look at all of a learner would take longer."""
+    """The first array of JAX in a tree, without flattening all of it."""
     if tree is None or isinstance(tree, np.ndarray):
         return None
     if hasattr(tree, "block_until_ready"):

@@ -39,7 +39,7 @@ class LiveUtilisation:
             return self._load
         self._due = now + _FIRST
         ring = self._run.ring
-        glances, driver = ring.glances(), ring.meter.glance()
+        glances, driver = ring.glances(), ring.meter.summary()
         seen = put_together(ring, self._facts, glances, driver, self._begin)
         seen = replace(seen, rounds=ring.round - self._round)
         if not seen.pieces or not all(piece.shares for piece in seen.pieces):

@@ -1,39 +1,32 @@
-"""Every copy in a process of this machine: arrays through shared memory, commands through sockets.
+"""Every copy in a process of this machine: arrays in shared memory, requests over sockets.
 
-The driver sends a call when all that it needs is there, and only a few to one copy at a time, so
-that no channel is ever full. It takes in answers whenever it waits for something.
+The driver sends a request once all its arguments are there, and only a few to one copy at a time,
+so that no socket is ever full. It takes in answers whenever it waits for something. Who is late,
+and what becomes of dead copies, is `recovery.state`'s to decide.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import select
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
 import jax
 
 from rondel.errors import RondelError
-from rondel.execution.backends.processes.fork_server import STOPPED, is_stopped
+from rondel.execution.backends.processes.fork_server import is_stopped
 from rondel.execution.backends.processes.launcher import Launcher
 from rondel.execution.backends.processes.proxy import ProcessProxy, Promise
 from rondel.execution.backends.processes.shared_memory import Arena, View, decode, encode
 from rondel.execution.backends.processes.worker import Answer, At, Call, Start
 from rondel.execution.backends.protocol import Copy, Lost, Restarts, Unresponsive, worker_factory
-from rondel.execution.backends.recovery.downtime import Downtime
-from rondel.execution.backends.recovery.policy import AGAIN, because, told
-from rondel.execution.backends.recovery.request_log import (
-    LoggedRequest,
-    Redo,
-    RequestLog,
-    is_start,
-    pause_or_raise,
-)
-from rondel.execution.backends.recovery.snapshots import Snapshots
+from rondel.execution.backends.recovery import events as ev
+from rondel.execution.backends.recovery.recovery import Recovery
+from rondel.execution.backends.recovery.request_log import Redo, RequestLog
 from rondel.execution.backends.wire.remote_errors import unpack
 from rondel.execution.backends.wire.socket_channel import Gone
 from rondel.execution.backends.wire.worker_spec import jax_settings, pack
@@ -41,42 +34,38 @@ from rondel.execution.hostenv import crash_record
 from rondel.execution.requests import KEEP, MAKE
 from rondel.execution.stages.task import on_host, to_device
 from rondel.execution.telemetry.timeouts import timeouts_for
-from rondel.plan.plan import Plan, copy_name, failure_units, has_separate_envs
+from rondel.plan.plan import Plan, copy_name, has_separate_envs
 
-_AT_ONCE = 8  # calls that a copy has been sent and has not answered
-_MOST = 240  # copies: every process holds every arena
+_AT_ONCE = 8  # unanswered requests of one copy
+_MOST = 240  # copies, as every process maps every arena
 _GRACE = 5.0  # seconds that copies have to end by themselves
-_ELSEWHERE = 10.0  # seconds between two looks that are too many to judge by
-_log = logging.getLogger("rondel")
+_LOOK_EVERY = 1.0  # seconds
+_SEARCH = 1.0  # seconds to find out who has died, if a copy has only missed another
 
 
 class Processes:
     """The backend of local processes.
 
-    `deadline`: seconds without an answer that are too many. `restarts`: how often a copy that died
-    or hangs may be started again without getting any further; 0 ends the run instead.
+    `deadline`: seconds for an answer. `restarts`: how often a copy that died or hangs is started
+    again without progress; 0 ends the run instead.
     """
 
     def __init__(self, deadline: float = 600.0, restarts: int = 0) -> None:
-        self._deadline, self._patience = deadline, timeouts_for(deadline)
-        self._restarts = restarts
+        self._deadline, self._restarts = deadline, restarts
         self._copies: list[ProcessProxy] = []
-        self._starter: Launcher | None = None
+        self._launcher: Launcher | None = None
         self._arena: Arena | None = None
-        self._fds: list[int] = []  # of all arenas
+        self._fds: list[int] = []  # of all arenas; the first is the driver's
         self._views: list[View] = []
         self._by_fd: dict[int, ProcessProxy] = {}
         self._poll = select.poll()
-        self._number = 0
-        self._over: BaseException | None = None  # what ended it
-        self._looked = 0.0  # when the watchdog last did
-        self._restarted = 0  # times that copies were started again
-        self._keeper = Snapshots()
-        self._outages = Downtime()
+        self._number = 0  # of the last request
+        self._over: BaseException | None = None  # what ended the run
+        self._looked = 0.0  # when the state was last told who is stopped
 
     def __del__(self) -> None:
-        """A run that nobody closed leaves nothing either."""
-        if self._copies or self._starter:
+        """End the processes of a run that nobody closed."""
+        if self._copies or self._launcher:
             try:  # noqa: SIM105 when the interpreter ends, names of this module are gone
                 self.close()
             except Exception:
@@ -86,35 +75,42 @@ class Processes:
         total = sum(piece.copies for piece in plan.pieces)
         if total > _MOST:
             raise RondelError(
-                f"{plan} has {total} copies; {_MOST} processes are the most on one machine here. "
-                "Fewer copies with more lanes each would work, or on='ray' on several machines."
+                f"{plan} has {total} copies; --on processes takes at most {_MOST}. Use fewer "
+                "copies with more lanes each, or --on ray."
             )
-        with_envs = self._patience
-        if has_separate_envs(plan):  # time for a policy to tell which of its environments is late
-            self._patience = with_envs.twice()
+        timeouts = with_envs = timeouts_for(self._deadline)
+        if has_separate_envs(plan):  # a policy first names the environment that is late
+            timeouts = with_envs.twice()
+        obey: dict[type, Callable[[Any], None]] = {
+            ev.Restart: self._restart,
+            ev.FindCause: self._find_cause,
+            ev.Inspect: self._inspect,
+            ev.TakeSnapshots: self._take_snapshots,
+        }
+        self.recovery = Recovery(plan, self._restarts, timeouts, obey, self._end)
+        self.state = self.recovery.state
         recipes = {
             (piece, copy): worker_factory(task, plan, piece, copy)
             for piece, (_, copies, _) in enumerate(plan.pieces)
             for copy in range(copies)
         }
         self._make_arenas(len(recipes))
-        self._starter = Launcher(plan, self._fds, persistent=self._restarts > 0)
+        self._launcher = Launcher(plan, self._fds, persistent=self._restarts > 0)
         for make, _ in recipes.values():  # they import while the rest is got ready
-            self._starter.prepare(make)
+            self._launcher.prepare(make)
         packed, settings = pack(recipes.values()), jax_settings()
         pieces: list[list[Any]] = [[] for _ in plan.pieces]
         for number, ((piece, copy), (make, _)) in enumerate(recipes.items(), 1):
             name = copy_name(plan, piece, copy)
             start = Start(number, name, len(self._fds), settings, with_envs)
             made = ProcessProxy(self, piece, copy, start, make)
-            driven = has_separate_envs(plan) and piece == 0
-            made.journal = RequestLog(is_kept=self._restarts > 0 and not driven)
+            made.log = RequestLog(self.state.copies[number - 1].has_snapshots)
             made.recipe = packed[number - 1]
             pieces[piece].append(made)
             self._copies.append(made)
-        self._plan, self._redo = plan, Redo(plan, task)
-        for unit in failure_units(plan):
-            self._start([pieces[piece][copy] for piece, copy in unit])
+        self._redo = Redo(plan, task)
+        for unit in dict.fromkeys(copy.unit for copy in self.state.copies):
+            self._start([self._copies[i] for i in unit])
         self.get([copy.send(MAKE, copy.recipe) for copy in self._copies])
         return pieces
 
@@ -126,21 +122,22 @@ class Processes:
         self._views = [View(os.dup(fd)) for fd in self._fds]
 
     def _start(self, unit: list[ProcessProxy]) -> None:
-        assert self._starter is not None
-        self._starter.start(unit)
+        assert self._launcher is not None
+        self._launcher.start(unit)
+        self.recovery.tell(ev.Started, [copy.index for copy in unit])
         for copy in unit:
-            copy.known = set()
+            self.recovery.tell(ev.Arrived, copy.index, copy.full_name)
             self._by_fd[copy.channel.fileno()] = copy
             self._poll.register(copy.channel.fileno(), select.POLLIN)
 
     def raise_if_over(self) -> None:
-        """Say again what ended it, if it is over."""
+        """Raise what ended the run, if it is over."""
         if self._over is not None:
             raise self._over
 
     def send_ready(self, copy: ProcessProxy) -> None:
-        """Send what can be sent to a copy: not too much at once, and in order."""
-        unsent, sent = copy.journal.unsent, copy.journal.sent
+        """Send a copy its next requests, in order, as far as their arguments are there."""
+        unsent, sent = copy.log.unsent, copy.log.sent
         while unsent and len(sent) < _AT_ONCE:
             asked = unsent[0]
             if any(isinstance(x, Promise) and x.message is None for x in asked.args):
@@ -149,20 +146,19 @@ class Processes:
             lent = [p for a in args if type(a) is At and a.owner == 0 for p in a.message.places]
             copy.drain()
             done_with, copy.done_with = copy.done_with, []
-            if not sent:
-                copy.busy_since = time.monotonic()
             self._number += 1
-            # known as sent before it is: an interrupt in between must not lose it
+            # noted before it is sent: an interrupt in between must not lose it
             sent[self._number], copy.lent[self._number] = asked, lent
             unsent.popleft()
+            self.recovery.tell(ev.Sent, copy.index, asked.request)
             try:
                 copy.channel.send(Call(self._number, asked.request.name, args, done_with))
             except Gone:
-                self._mourn(copy)
+                self._died(copy)
                 return
 
     def _write(self, x: Any) -> Any:
-        """An argument as it is sent: trees of arrays by the arena of whoever has them."""
+        """An argument as it is sent: arrays as their place in the arena that holds them."""
         if isinstance(x, Promise):
             assert x.message is not None
             return At(x.owner.number, x.message)
@@ -191,154 +187,112 @@ class Processes:
         if look:
             self._take_in(0.0)
         while not there():
-            self._take_in(min(1.0, self._deadline))
-            if time.monotonic() - self._looked > min(1.0, self._deadline):
-                self._watch()
+            patience = min(_LOOK_EVERY, self._deadline)
+            self._take_in(patience)
+            if time.monotonic() - self._looked > patience:
+                stopped = [copy.index for copy in self._copies if is_stopped(copy.pid)]
+                self.recovery.tell(ev.Looked, stopped)
+                self._looked = time.monotonic()
 
     def _take_in(self, seconds: float) -> None:
-        """Take in the answers that have come, or come within so many seconds."""
+        """Take in the answers that have come, or that come within `seconds`."""
+        restarted = self.state.restarted
         ready = self._poll.poll(seconds * 1000)
         for fd, _ in ready:
-            copy = self._by_fd[fd]
-            try:
-                answer = copy.channel.receive(self._deadline)
-            except Gone:
-                self._mourn(copy)
+            self._take_in_from(self._by_fd[fd])
+            if self.state.restarted != restarted:
                 break  # descriptors may be others now
-            if not self._hear(copy, answer):
-                break
         if ready:
             for copy in self._copies:
-                if copy.journal.unsent:
+                if copy.log.unsent:
                     self.send_ready(copy)
 
-    def _hear(self, copy: ProcessProxy, answer: Answer) -> bool:
-        """Take in an answer; False if copies had to be started again for it."""
-        if answer.failure is not None:
-            self._blame(copy, unpack(answer.failure))
-            return False
-        copy.busy_since, copy.timings = time.monotonic(), answer.seen or copy.timings
-        asked = copy.journal.heard(answer.number)
-        copy.known.add(asked.request)
+    def _take_in_from(self, copy: ProcessProxy) -> None:
+        try:
+            answer = copy.channel.receive(self._deadline)
+        except Gone:
+            self._died(copy)
+            return
+        if answer.failure is None:
+            self._hear(copy, answer)
+            return
+        error = unpack(answer.failure)
+        if not isinstance(error, Lost | Unresponsive):  # the user's own
+            self._end(error)
+        self.recovery.tell(ev.Missed, copy.index, str(error), isinstance(error, Unresponsive))
+
+    def _hear(self, copy: ProcessProxy, answer: Answer) -> None:
+        copy.timings = answer.seen or copy.timings
+        asked = copy.log.heard(answer.number)
+        again = asked.promises is None
+        counts = not (again or asked.request is KEEP)
+        nbytes = sum(n for message in answer.results for _, n in message.places) if counts else 0
+        self.recovery.tell(ev.Replied, copy.index, asked.request, again, nbytes, answer.seconds)
         assert self._arena is not None
         self._arena.free(copy.lent.pop(answer.number))
-        if asked.promises is None:  # it was answered before
+        if asked.promises is None:
             copy.done_with.extend(place for m in answer.results for place in m.places)
-            return True
+            return
         for promise, message in zip(asked.promises, answer.results, strict=True):
             promise.keep(message)
-        if asked.request is KEEP:
-            self._keeper.took(answer.seconds)
-        else:
-            self._keeper.count(sum(n for message in answer.results for _, n in message.places))
-        return True
 
     def settled(self, now: bool = False) -> None:
-        """The ring is between two rounds: keep what copies are, if it is time to."""
-        if self._restarts == 0:
-            return
-        self._outages.look()
-        if self._keeper.ask_if_due(self._copies, now):
-            self._until(lambda: all(map(_is_there, self._keeper.states)))
-        if self._keeper.states and all(map(_is_there, self._keeper.states)):
-            self._keeper.take([self._value(flag) for flag in self._keeper.flags])
+        self.recovery.tell(ev.RoundEnded, now)
+        asked = self.recovery.snapshots
+        if asked and all(_is_there(state) for _, _, state in asked):
+            self.recovery.keep_snapshots([self._value(flag) for _, flag, _ in asked])
+
+    def _take_snapshots(self, asked: ev.TakeSnapshots) -> None:
+        self.recovery.ask_for_snapshots(asked.number, self._copies)
+        if asked.wait:
+            self._until(lambda: all(_is_there(state) for *_, state in self.recovery.snapshots))
 
     def restarts(self) -> Restarts:
-        return self._outages.total()
+        return self.recovery.restarts()
 
     # when a copy dies or hangs
 
-    def _watch(self) -> None:
-        """Look for copies that don't answer in time, or are stopped."""
-        now = time.monotonic()
-        if now - self._looked > _ELSEWHERE:  # the driver itself was elsewhere, or stopped with them
-            for copy in self._copies:
-                copy.busy_since, copy.stopped_since = now, None
-        self._looked = now
-        for copy in self._copies:
-            asked = next(iter(copy.journal.sent.values()), None)
-            if asked and now - copy.busy_since > self._patience.of(asked.request, copy.known):
-                self._miss(copy, asked)
-                return
-            if not is_stopped(copy.pid):
-                copy.stopped_since = None
-            elif copy.stopped_since is None:
-                copy.stopped_since = now
-            elif now - copy.stopped_since > STOPPED and self._restarts:
-                self._revive(copy, f"was stopped for {STOPPED:g} s", killed=True)
-                return
-
-    def _miss(self, copy: ProcessProxy, asked: LoggedRequest) -> None:
-        """A copy is late; one that was never there would be late again."""
-        seconds = self._patience.of(asked.request, copy.known)
-        began = any(member.journal.began for member in self._unit_of(copy))
-        if self._restarts and (began or not is_start(asked)):
-            self._revive(copy, f"answered nothing for {seconds:g} s")
-            return
-        late = ", ".join(copy.full_name for copy in self._copies if copy.journal.sent)
-        hint = "" if copy.known else " It hangs while it starts, or needs a longer deadline."
-        self._end(
-            Unresponsive(f"Nothing was heard for {seconds:g} s. Asked and silent: {late}.{hint}")
-        )
-
-    def _blame(self, copy: ProcessProxy, error: BaseException) -> None:
-        """Raise what a copy raised; where it only missed another one, see to that."""
-        end = time.monotonic() + 1.0
-        while isinstance(error, Lost) and time.monotonic() < end:
-            for fd, _ in self._poll.poll(100):
-                if fd == copy.channel.fileno():
-                    continue
-                try:
-                    if not self._hear(self._by_fd[fd], self._by_fd[fd].channel.receive(0.0)):
-                        return
-                except Gone:
-                    self._mourn(self._by_fd[fd])
-                    return
-        if isinstance(error, Lost | Unresponsive) and self._restarts:
-            self._revive(copy, because(error))
-        else:
-            self._end(error)
-
-    def _mourn(self, copy: ProcessProxy) -> None:
+    def _died(self, copy: ProcessProxy) -> None:
         how = copy.spawner.status(copy.pid, timeout=1.0) or "is gone"
-        self._revive(copy, how, killed="SIGKILL" in how or "SIGTERM" in how or how == "is gone")
+        killed = "SIGKILL" in how or "SIGTERM" in how or how == "is gone"
+        self._inspect(ev.Inspect(ev.End(copy.index, how, killed)))
 
-    def _revive(self, copy: ProcessProxy, how: str, killed: bool = False) -> None:
-        """Start a copy again, and those that it has lines to, if that is decided."""
-        unit = self._unit_of(copy)
-        actions = [action for c in (copy, *unit) if (action := crash_record.read(c.page))]
-        journals = {member.name: member.journal for member in unit}
-        action = actions[0] if actions else ""
-        name, journal = copy.full_name, copy.journal
-        since = copy.busy_since if journal.sent else time.monotonic()
+    def _inspect(self, asked: ev.Inspect) -> None:
+        """Find out what the environment was doing: that outlives its process."""
+        unit = [asked.end.copy, *self.state.unit(asked.end.copy)]
+        actions = [crash_record.read(self._copies[i].page) for i in unit]
+        end = asked.end._replace(action=next(filter(None, actions), ""))
+        self.recovery.tell(ev.Died, (end,))
+
+    def _find_cause(self, asked: ev.FindCause) -> None:
+        """A copy failed because another one is gone: wait a moment for news of that one."""
+        end = time.monotonic() + _SEARCH
+        mine, restarted = self._copies[asked.missed.copy], self.state.restarted
+        while time.monotonic() < end:
+            for fd, _ in self._poll.poll(100):
+                if fd != mine.channel.fileno():
+                    self._take_in_from(self._by_fd[fd])
+                    if self.state.restarted != restarted:
+                        return
+        self.recovery.tell(lambda now: asked.missed._replace(time=now, searched=True))
+
+    def _restart(self, asked: ev.Restart) -> None:
+        unit = [self._copies[i] for i in asked.copies]
+        time.sleep(asked.pause)
         try:
-            pause = pause_or_raise(name, journal, journals, how, killed, action, self._restarts)
-        except Lost as lost:
-            self._end(lost)
-        _log.warning("%s %s. It is started again.", name, told(journal.deaths[-1]))
-        time.sleep(pause)
-        self._restarted += 1
-        try:
-            self._keeper.abandon()
-            for member in unit:
-                self._bury(member)
-            for member in unit:
-                again = AGAIN + self._restarted
-                member.journal.begin_again(member.recipe, again, self._redo, member.piece)
-            self._outages.begin(journals.values(), since)
+            for copy in unit:
+                self._bury(copy)
+            for copy in unit:
+                copy.log.queue_all(copy.recipe, asked.episodes, self._redo, copy.piece)
             self._start(unit)
         except BaseException as error:  # an interrupt, perhaps: copies are half started
             self._over = error
             raise
-        for member in unit:
-            self.send_ready(member)
-
-    def _unit_of(self, copy: ProcessProxy) -> list[ProcessProxy]:
-        mine = next(u for u in failure_units(self._plan) if (copy.piece, copy.copy) in u)
-        return [c for c in self._copies if (c.piece, c.copy) in mine]
+        for copy in unit:
+            self.send_ready(copy)
 
     def _bury(self, copy: ProcessProxy) -> None:
-        """End a process that may live yet; what it has said until then counts."""
+        """End a process that may still run. What it has answered until then counts."""
         if copy.spawner.status(copy.pid) is None:
             with suppress(ProcessLookupError):
                 os.kill(copy.pid, signal.SIGKILL)
@@ -353,7 +307,6 @@ class Processes:
         self._by_fd.pop(copy.channel.fileno())
         self._poll.unregister(copy.channel.fileno())
         copy.hang_up()
-        copy.stopped_since = None
 
     def _end(self, error: BaseException) -> NoReturn:
         self._over = error
@@ -361,20 +314,21 @@ class Processes:
 
     def close(self) -> None:
         self._over = self._over or RondelError(
-            "This run is closed and its processes are gone; rondel.load brings back what it saved."
+            "This run is closed and its processes have ended. Use rondel.load for what it saved."
         )
-        self._keeper.abandon()
+        if self._copies:
+            self.recovery.forget()
         copies, self._copies = self._copies, []
         copies = [copy for copy in copies if copy.pid]
         for copy in copies:
             with suppress(Gone, RondelError, OSError):
                 copy.channel.send(None, timeout=1.0)
-        starter, self._starter = self._starter, None
-        if starter is not None:
-            starter.close(_GRACE)
+        launcher, self._launcher = self._launcher, None
+        if launcher is not None:
+            launcher.close(_GRACE)
         for copy in copies:
             copy.hang_up()
-            copy.journal = RequestLog(is_kept=False)  # promises and copies hold each other
+            copy.log = RequestLog(has_snapshots=False)  # promises and copies hold each other
         while self._views:
             self._views.pop().close()
         for fd in self._fds[1:]:

@@ -25,9 +25,9 @@ from typing import Any, NamedTuple, NoReturn
 
 from rondel.errors import RondelError
 from rondel.execution.backends.wire.socket_channel import Channel, Gone, pair
+from rondel.execution.telemetry import timeouts
 
 _PATIENCE = 120.0  # seconds until a child must have started: imports may be slow
-STOPPED = 5.0  # seconds after which a process that someone stopped counts as hung
 _SERVER = """import sys
 sys.path[:] = sys.argv[5:]
 from rondel.execution.backends.processes.fork_server import serve
@@ -35,7 +35,7 @@ serve(*sys.argv[1:5])"""
 
 
 class SpawnFailed(RondelError):
-    """The server is gone, or someone stopped it."""
+    """The fork server is gone, or someone stopped it."""
 
 
 class Child(NamedTuple):
@@ -64,7 +64,7 @@ class ForkServer:
     """The driver's side; one thread at a time may use it."""
 
     def __init__(self, preload: Sequence[str] = ()) -> None:
-        """Start the server; it imports while the driver goes on."""
+        """Start the server; it imports `preload` while the driver goes on."""
         self._channel, requests = pair()
         self._life, life = socket.socketpair()
         self._alive: set[int] = set()
@@ -115,11 +115,11 @@ class ForkServer:
             ) from gone
 
     def is_alive(self) -> bool:
-        """Is the server there, to start more?"""
+        """Can the server start more processes?"""
         return self._server.poll() is None
 
     def status(self, pid: int, timeout: float = 0.0) -> str | None:
-        """How a child ended: "exited with 3", "was killed by SIGKILL"; None if that's not known."""
+        """How a child ended: "exited with 3", "was killed by SIGKILL"; None if unknown."""
         deadline = time.monotonic() + timeout
         with suppress(TimeoutError, Gone):
             while pid in self._alive:
@@ -127,7 +127,7 @@ class ForkServer:
         return self._ended.get(pid)
 
     def close(self, timeout: float = 5.0) -> None:
-        """Give children `timeout` seconds to end by themselves, then end them; nothing is left."""
+        """Give children `timeout` seconds to end by themselves, then kill them."""
         if self._life.fileno() < 0:
             return
         deadline = time.monotonic() + timeout
@@ -149,12 +149,12 @@ class ForkServer:
         self._life.close()
 
     def _hear_unless_stopped(self, deadline: float) -> _Started | _Refused | _Ended:
-        """The next notice of a server that may have been stopped: then another one is needed."""
+        """The next notice of the server; raises `SpawnFailed` if someone has stopped it."""
         since = None
         while True:
             now = time.monotonic()
             since = (since or now) if is_stopped(self._server.pid) else None
-            if since is not None and now - since >= STOPPED:
+            if since is not None and now - since >= timeouts.STOPPED:
                 self._server.kill()
                 self._server.wait()
                 raise SpawnFailed("The process that starts others was stopped.")
@@ -165,7 +165,7 @@ class ForkServer:
                     raise
 
     def _hear(self, deadline: float) -> _Started | _Refused | _Ended:
-        """Take in one notice of the server."""
+        """Receive one notice of the server."""
         notice = self._channel.receive(max(0.0, deadline - time.monotonic()))
         if isinstance(notice, _Started):
             self._alive.add(notice.pid)
@@ -193,7 +193,7 @@ def _say(code: int) -> str:
 
 
 def serve(driver: str, requests: str, life: str, preload: str) -> NoReturn:
-    """The server: fork on request, tell who ended, until the driver is gone."""
+    """The server: fork on request and report who ended, until the driver is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _ignore)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -255,7 +255,7 @@ def _reap(children: set[int], channel: Channel) -> None:
 def _run(
     target: str, fds: list[int], payload: bytes, life: int, foreign: Sequence[int]
 ) -> NoReturn:
-    """The child's whole life."""
+    """Run the target in the child, and end it."""
     code = 1
     try:
         signal.set_wakeup_fd(-1)
@@ -278,11 +278,11 @@ def _run(
 
 
 def _ignore(*_: Any) -> None:
-    """A handler and not SIG_IGN, which programs that are started would inherit."""
+    """A handler, as programs that are started would inherit SIG_IGN."""
 
 
 def _forks_can_be_ended() -> None:
-    """What an environment forks ends by SIGTERM, also by one that comes at once."""
+    """Let SIGTERM end what an environment forks, even if it comes at once."""
 
     def unblock() -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})

@@ -1,4 +1,4 @@
-"""Starts the processes of copies, with lines between those that drive each other."""
+"""Starts the processes of copies, and connects policies with their environments."""
 
 from __future__ import annotations
 
@@ -28,22 +28,23 @@ _HEAVY = (
     "rondel.execution.workers.stage_worker",
     *_LIGHT,
 )
-_ATTEMPTS = 20  # to start a process, while those that start them are killed
+_ATTEMPTS = 20  # to start a process while fork servers are killed
 
 
 class Launcher:
-    """`arenas` are the descriptors that every process gets. A `persistent` one tries again if the
-    server that should start a process is killed meanwhile.
+    """Starts processes, each with the descriptors of all `arenas`.
+
+    If `persistent`, it tries again when the fork server is killed meanwhile.
     """
 
     def __init__(self, plan: Plan, arenas: list[int], persistent: bool) -> None:
         self._plan, self._arenas, self._persistent = plan, arenas, persistent
         self.spawners: dict[tuple[str, ...], ForkServer] = {}
-        self._old: list[ForkServer] = []  # that were killed; their children live on
+        self._old: list[ForkServer] = []  # killed, but their children live on
         self._started: set[ProcessProxy] = set()
 
     def prepare(self, make: Any) -> ForkServer:
-        """The server for copies that are made so; it imports while the driver goes on."""
+        """The fork server for workers of this class; it imports while the driver goes on."""
         preload = _LIGHT if make is HostEnvs else _HEAVY
         if preload in self.spawners and not self.spawners[preload].is_alive():
             self._old.append(self.spawners.pop(preload))
@@ -52,9 +53,9 @@ class Launcher:
         return self.spawners[preload]
 
     def start(self, unit: list[ProcessProxy]) -> None:
-        """A process for each copy of a unit, with lines between its policy and environments."""
+        """Start a process for each copy of a unit, and connect policies with environments."""
         policies = [c for c in unit if "policy" in self._plan.pieces[c.piece].stages]
-        with ExitStack() as passed_on:  # processes have these for themselves
+        with ExitStack() as passed_on:  # processes have their own duplicates
             lines: dict[tuple[int, int], tuple[Channel, Channel]] = {}  # by policy and env copy
             for policy in policies if has_separate_envs(self._plan) else ():
                 for env in env_copies_of(self._plan, policy.copy):
@@ -74,14 +75,14 @@ class Launcher:
         self._let_go()
 
     def _let_go(self) -> None:
-        """Close the servers that were killed and of whose children nobody is a copy any more."""
+        """Close the killed servers none of whose children is a copy any more."""
         needed = {copy.spawner for copy in self._started}
         for spawner in [old for old in self._old if old not in needed]:
             self._old.remove(spawner)
             spawner.close(0.0)
 
     def _spawn(self, copy: ProcessProxy, start: Start, lines: list[int]) -> None:
-        """A process for one copy; if the one that starts it was killed, by another such."""
+        """Start the process of one copy, by another server if the first was killed."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 self._spawn_once(copy, start, lines)
@@ -89,7 +90,7 @@ class Launcher:
             except SpawnFailed:
                 if attempt == _ATTEMPTS or not self._persistent:
                     raise
-                copy.hang_up()  # whoever was half started finds nobody
+                copy.hang_up()  # a half-started process finds nobody and ends
 
     def _spawn_once(self, copy: ProcessProxy, start: Start, lines: list[int]) -> None:
         page = crash_record.new_page()
@@ -107,7 +108,7 @@ class Launcher:
             copy.pid = copy.spawner.spawn(target, fds, pickle.dumps(start)).pid
 
     def close(self, seconds: float) -> None:
-        """Give all processes so long to end by themselves, then end them."""
+        """Give all processes `seconds` to end by themselves, then kill them."""
         spawners, self.spawners, self._old = [*self.spawners.values(), *self._old], {}, []
         self._started = set()
         end = time.monotonic() + seconds

@@ -18,7 +18,7 @@ from rondel.execution.telemetry.timing import PiggybackedTimings
 
 
 class Promise:
-    """What a copy was asked for; once it is there, it lies in that copy's arena."""
+    """The result of a request; once it is there, it lies in the arena of its copy."""
 
     __slots__ = ("message", "owner")
 
@@ -41,20 +41,18 @@ class ProcessProxy(Copy):
 
     def __init__(self, backend: Any, piece: int, copy: int, start: Start, make: Any) -> None:
         self.number, self.name, self.piece, self.copy = start.me, start.name, piece, copy
+        self.index = self.number - 1  # in the plan; arena 0 is the driver's
         self.start, self.make = start, make
-        self.recipe = b""  # what the process is told to be
-        self.journal = RequestLog(is_kept=False)
+        self.recipe = b""  # its worker, packed
+        self.log = RequestLog(has_snapshots=False)
         self.live: dict[int, int] = {}  # places of its arena that are promised: offset and bytes
-        self.dropped: deque[tuple[Place, ...]] = deque()  # of promises that nobody has any more
-        self.done_with: list[Place] = []  # of its arena: it is told with the next call
+        self.dropped: deque[tuple[Place, ...]] = deque()  # of promises that were deleted
+        self.done_with: list[Place] = []  # of its arena, free again: sent with the next request
         self.lent: dict[int, list[Place]] = {}  # of the driver's arena, by the call that reads it
         self.page = mmap.mmap(-1, crash_record.SIZE)
         self.channel: Channel
         self.spawner: ForkServer
         self.pid = 0
-        self.known: set[Request] = set()  # requests that its process has answered before
-        self.busy_since = 0.0  # when it was last heard of, or asked after it had nothing to do
-        self.stopped_since: float | None = None
         self.timings: PiggybackedTimings | None = None
         self._backend = backend
 
@@ -63,12 +61,12 @@ class ProcessProxy(Copy):
         return f"{self.name} (process {self.pid})"
 
     def hang_up(self) -> None:
-        """Let go of a process, which finds nobody then."""
+        """Close the connection to a process, which then ends."""
         self.channel.close()
         self.page.close()
 
     def drain(self) -> None:
-        """Take note of what nobody reads any more."""
+        """Note which results nobody reads any more."""
         for _ in range(len(self.dropped)):
             for place in self.dropped.popleft():
                 if place[1]:
@@ -81,6 +79,6 @@ class ProcessProxy(Copy):
     def send(self, request: Request, *args: Any) -> Any:
         self._backend.raise_if_over()
         promises = [Promise(self) for _ in range(request.results)]
-        self.journal.unsent.append(LoggedRequest(request, args, promises))
+        self.log.unsent.append(LoggedRequest(request, args, promises))
         self._backend.send_ready(self)
         return promises[0] if len(promises) == 1 else tuple(promises)

@@ -1,4 +1,4 @@
-"""Trees of NumPy arrays in memory that processes share, without a name that could be left behind.
+"""Trees of NumPy arrays in shared memory without a name, so that none is left behind.
 
 One process writes to an arena, others map it by its descriptor. `encode` copies the arrays of a
 tree into the arena and gives a small message that says where they are; the message goes by a
@@ -49,7 +49,7 @@ class Arena:
         self._give_back()
 
     def _give_back(self) -> None:
-        """Let go of the pages on which nothing is live."""
+        """Give back the pages on which nothing is live."""
         end = 0
         for offset, size in [*sorted(self._live.items()), (len(self._memory), 0)]:
             first, last = -(-end // mmap.PAGESIZE), offset // mmap.PAGESIZE
@@ -81,7 +81,7 @@ class Arena:
         return offset
 
     def free(self, places: Iterable[Place]) -> None:
-        """Let blocks be written to again; views onto them are then worthless."""
+        """Allow blocks to be written to again; views onto them become invalid."""
         for offset, nbytes in places:
             if nbytes == 0:
                 continue

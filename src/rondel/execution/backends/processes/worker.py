@@ -1,8 +1,8 @@
-"""The life of a copy in a process of its own. It imports jax only if its fragment does.
+"""The main loop of a copy's process. It imports jax only if its worker does.
 
-Calls come through the driver's channel, one after the other; an env copy also answers the policy
-copies that drive it, each through a channel of its own. Arrays are in arenas: every process writes
-to one and reads all.
+Requests come through the driver's channel, one after the other; an env copy also answers its policy
+copies, each through a channel of its own. Arrays are in arenas: every process writes to one and
+reads all.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from rondel.execution.backends.serve_request import separate_results, serve_requ
 from rondel.execution.backends.wire.env_client import RemoteEnvClient
 from rondel.execution.backends.wire.remote_errors import pack
 from rondel.execution.backends.wire.socket_channel import Channel, Gone
+from rondel.execution.backends.wire.worker_spec import unpack_worker
 from rondel.execution.hostenv.crash_record import Recorder
 from rondel.execution.requests import MAKE, Request, request_named
 from rondel.execution.telemetry.timeouts import Timeouts
@@ -44,16 +45,16 @@ class At(NamedTuple):
 
 
 class Start(NamedTuple):
-    """What a new process is told, before it is told what to be."""
+    """What a new process needs to know before it makes its worker."""
 
     me: int  # its number, and that of its arena
     name: str
     arenas: int
-    settings: bytes  # of JAX, pickled: some are of its own types, which would import it
+    settings: bytes  # of JAX
     patience: Timeouts  # with environments that it has lines to
     links: tuple[tuple[int, int, str], ...] = ()  # (env copy, its arena's number, its name)
     driven: int = 0  # policy copies that drive it
-    live: tuple[Place, ...] = ()  # of its arena: what the one before it left, and others read
+    live: tuple[Place, ...] = ()  # of its arena: left by the process before it, and still read
 
 
 class Call(NamedTuple):
@@ -62,7 +63,7 @@ class Call(NamedTuple):
     number: int
     request: str
     args: tuple[Any, ...]
-    done_with: list[Place]  # of its own arena, that nobody reads any more
+    done_with: list[Place]  # of its own arena: free again
 
 
 class Answer(NamedTuple):
@@ -70,11 +71,11 @@ class Answer(NamedTuple):
     results: list[Message]
     failure: bytes | None = None
     seconds: float = 0.0  # that it took
-    seen: PiggybackedTimings | None = None  # now and then: where its time goes
+    seen: PiggybackedTimings | None = None  # now and then
 
 
 def main(fds: Sequence[int], payload: bytes) -> None:
-    """Be a copy until the driver says otherwise or is gone."""
+    """Serve requests until the driver ends the copy or is gone."""
     start: Start = pickle.loads(payload)
     ends = iter(fds)
     driver = Channel.from_fd(next(ends), "the driver")
@@ -97,7 +98,7 @@ def main(fds: Sequence[int], payload: bytes) -> None:
 
 
 def _step(view: View, step: Message | Step) -> Step:
-    """What `Questions` answered."""
+    """A step as `Questions` sends it."""
     return decode(step, view) if isinstance(step, Message) else step
 
 
@@ -106,10 +107,10 @@ class _Worker:
         self.start, self.driver, self.arena, self.views = start, driver, arena, views
         self.fragment: Any = None
         self.recorder: Recorder | None = None
-        self.failure: bytes | None = None  # after which there is nothing but this
+        self.failure: bytes | None = None  # from then on the answer to everything
 
     def serve(self, first: Call | None, links: dict[int, Any], driven: list[Channel]) -> None:
-        """Answer calls and questions as they come."""
+        """Answer the driver and the policies as their requests come."""
         questions = {channel.fileno(): Questions(channel, self.arena) for channel in driven}
         events = select.poll()
         for fd in (self.driver.fileno(), *questions):
@@ -149,7 +150,7 @@ class _Worker:
             else:
                 reply = partial(self._encode, request)
                 results = serve_request(self.fragment, request, call.args, self._receive, reply)
-            seen = None if self.fragment is None else self.fragment.seen_if_due()
+            seen = None if self.fragment is None else self.fragment.timings_if_due()
             answer = Answer(call.number, results, None, time.monotonic() - began, seen)
         except BaseException as error:
             self.failure = pack(error, self.start.name)
@@ -165,22 +166,11 @@ class _Worker:
         return each, sum(map(_size, each))
 
     def _make(self, recipe: bytes, links: dict[int, Any]) -> None:
-        make, *args = pickle.loads(recipe)
-        make = pickle.loads(make)
-        self._settle()  # before the user's modules are imported
-        args = [pickle.loads(arg) for arg in args]
-        self._settle()  # they may be what imports jax
-        self.fragment = make(*args)
+        self.fragment = unpack_worker(recipe, self.start.settings)
         if links:
             self.fragment.connect(links)
         if hasattr(self.fragment, "record"):
             self.fragment.record(self.recorder)
-
-    def _settle(self) -> None:
-        """Set JAX as it is in the driver, if it is here at all."""
-        if jax := sys.modules.get("jax"):
-            for name, value in pickle.loads(self.start.settings).items():
-                jax.config.update(name, value)
 
     def _read(self, at: At) -> Any:
         tree = decode(at.message, self.views[at.owner])
@@ -204,14 +194,14 @@ def _on_host(tree: Any) -> Any:
 
 
 class Questions:
-    """One policy copy's questions to the env copy in this process."""
+    """The requests of one policy copy to the env copy in this process."""
 
     def __init__(self, channel: Channel, arena: Arena) -> None:
         self._channel, self._arena = channel, arena
         self._lent: dict[int, tuple[Place, ...]] = {}  # by first lane: of the last answer
 
     def answer(self, stage: Any, name: str) -> bool:
-        """Answer one question; False if there will be no more."""
+        """Answer one request; False if there will be no more."""
         try:
             asked, *args = self._channel.receive()
         except Gone:
@@ -226,7 +216,7 @@ class Questions:
             if nbytes > _SMALL:
                 step = encode(step, self._arena)
                 self._lent[first_lane] = step.places
-            said = stage.meter.glance() if stage.meter.is_due() else None
+            said = stage.meter.summary() if stage.meter.is_due() else None
             answer = first_lane, step, None, said
         except BaseException as error:
             answer = first_lane, None, pack(error, name), None

@@ -17,12 +17,12 @@ from ray.util import client
 from rondel.errors import RondelError
 from rondel.execution.backends.ray.resources import refuse_if_nobody_listens
 
-_starts: int | None = None  # the thread that does
+_starting: int | None = None  # the thread that starts a cluster now
 
 
 def _leave_the_group() -> None:
-    """A SIGTERM to all of its group is for the driver; Ray's processes end with that."""
-    if _starts == threading.get_ident():
+    """Keep a SIGTERM to the driver's group from Ray's processes, which end with the driver."""
+    if _starting == threading.get_ident():
         with suppress(OSError):
             os.setpgid(0, 0)
 
@@ -32,19 +32,19 @@ os.register_at_fork(after_in_child=_leave_the_group)
 
 def start_here(**options: Any) -> None:
     """Start a cluster on this machine, quietly."""
-    global _starts
+    global _starting
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    _starts = threading.get_ident() if sys.platform == "linux" else None
+    _starting = threading.get_ident() if sys.platform == "linux" else None
     try:
         join("local", include_dashboard=False, **options)
     finally:
-        _starts = None
+        _starting = None
 
 
 def join(address: str, **options: Any) -> None:
     """Become a driver of the cluster at an address."""
     refuse_if_nobody_listens(address)
-    # A failure reaches the driver once; what else it spoiled on its way need not be told.
+    # One failure spoils many results; the driver hears of it once.
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
     try:
         with warnings.catch_warnings():
@@ -57,6 +57,15 @@ def join(address: str, **options: Any) -> None:
             f"There is no Ray at {address}, or it wants a token that RAY_AUTH_TOKEN does not "
             f"give: {error}"
         ) from error
+
+
+def end_processes() -> None:
+    """Kill the cluster that was started here, of which a part is gone.
+
+    Else its head, asked to end it properly, would tell the driver that its node is dead.
+    """
+    node: Any = ray._private.worker._global_node
+    node.kill_all_processes(check_alive=False)
 
 
 def is_client() -> bool:

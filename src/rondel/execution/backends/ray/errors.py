@@ -1,4 +1,4 @@
-"""What went wrong, on its way to the driver."""
+"""Translates the errors of Ray into ours."""
 
 # mypy: disallow-untyped-calls=False
 from __future__ import annotations
@@ -19,17 +19,17 @@ from rondel.execution.backends.wire.remote_errors import Elsewhere
 class ActorDied(Lost):
     """An actor is gone."""
 
-    def __init__(self, words: str, actor: str) -> None:
-        super().__init__(words)
+    def __init__(self, sentence: str, actor: str) -> None:
+        super().__init__(sentence)
         self.actor = actor  # its id
 
 
 class ObjectLost(Lost):
-    """A copy could not be asked, because of what became of another."""
+    """A request did not reach its copy, because of what became of another copy or a node."""
 
 
 def fault_in(error: RayError, names: Mapping[str, str]) -> Elsewhere | Lost:
-    """What is behind an error of Ray's; `names` are what people call the actors, by id."""
+    """The cause of an error of Ray's; `names` are what people call the actors, by id."""
     cause = _cause(error)
     if isinstance(cause, Elsewhere):
         return cause
@@ -39,7 +39,7 @@ def fault_in(error: RayError, names: Mapping[str, str]) -> Elsewhere | Lost:
 
 
 def first_missing(error: RayError) -> int | None:
-    """The number of the first request that never came, if that is what a copy complains of."""
+    """The number of the first request that never reached the copy, if that is the error."""
     cause = _cause(error)
     return cause.at if isinstance(cause, OutOfTurn) else None
 
@@ -52,14 +52,14 @@ def _cause(error: RayError) -> Any:
 
 
 def _reason(text: str) -> str:
-    """The part of Ray's page about a dead actor that says why."""
+    """Why the actor died, out of Ray's long message."""
     because = re.search(r"The actor is dead because (.*)", text, re.DOTALL)
     said = (because[1] if because else text).partition("Some common causes include")[0].strip()
     return re.sub(r"Worker exit type: \w+ Worker exit detail: ", "", said)
 
 
 def outcome_of(ref: Any) -> Any:
-    """What came of something that is over: its value, or a RayError."""
+    """The value of a call that is over, or its RayError."""
     try:
         return ray.get(ref)
     except RayError as error:
@@ -67,13 +67,13 @@ def outcome_of(ref: Any) -> Any:
 
 
 def fault_of(ref: Any, names: Mapping[str, str]) -> Elsewhere | Lost | None:
-    """What is behind the failure of a call that is over, if it failed."""
+    """The cause of a failed call; None if it did not fail."""
     outcome = outcome_of(ref)
     return fault_in(outcome, names) if isinstance(outcome, RayError) else None
 
 
 def how_of(death: BaseException) -> str:
-    """What became of a copy, behind its name."""
+    """How a copy ended, to follow its name: "died: its worker process has died"."""
     if isinstance(death, Unresponsive):
-        return because(death)
+        return because(str(death))
     return f"died: {str(death).partition(' died: ')[2] or death}".splitlines()[0].rstrip(".")

@@ -1,40 +1,68 @@
-"""Whether the two parts of Ray that a driver needs are there: the head, and its own raylet.
+"""Whether the parts of Ray that a driver needs are alive: the head, and its own node.
 
-Ray ends a driver that has lost one of them, with exit status 1 and no sentence of ours: ten seconds
-to a minute later. So the driver looks for itself, whenever it waits and once per round.
+Without them Ray's code in the driver ends the process, with `_Exit(1)` and no sentence: a minute
+after the head was lost, and once it hears that its node is dead, if an object of the driver was
+there. Of a killed raylet it hears after 15 s; but one of whose agents was killed says goodbye
+itself, within 0.1 s. So a thread looks, and the driver ends with a sentence before Ray ends it.
 """
 
 # mypy: disallow-untyped-calls=False
 from __future__ import annotations
 
+import os
+import select
+import signal
 import socket
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
-from typing import Any, TypeVar, cast
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar, cast
 
 import ray
+from ray.exceptions import RayError
 
 from rondel.execution.backends.protocol import Lost
 
-_HEAD_EVERY, _NODE_EVERY = 2.0, 1.0  # seconds between two looks
+_EVERY = 1.0  # seconds between two looks
 _HEAD_MAY_BE_AWAY = 20.0  # seconds; Ray itself gives it 60
-_RESUME = "Once there is one again, `rondel resume FOLDER` goes on from the last checkpoint."
+_GRACE = 5.0  # seconds for the driver's thread to raise the sentence, before the process ends
+_STATUS = 2  # of a request that can't be met
+_AGENTS = ("dashboard/agent.py", "runtime_env/agent/main.py")
+_GO_ON = "`rondel resume FOLDER` goes on from the last checkpoint."
+_RESUME = f"Once there is one again, {_GO_ON}"
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
-def raises_if_node_is_gone(method: _Method) -> _Method:
-    """A method that asks Ray: a raylet that has just ended is a broken pipe to it."""
+def in_sentences(method: _Method) -> _Method:
+    """A method of a backend that asks Ray, whose errors become `Lost`.
+
+    A raylet that has just ended is a broken pipe, an OSError, as the user's own code may raise.
+    """
 
     @wraps(method)
-    def guarded(self: Any, *args: Any, **more: Any) -> Any:
+    def translated(self: Any, *args: Any, **more: Any) -> Any:
         try:
             return method(self, *args, **more)
+        except RayError as error:
+            failure = error
         except OSError:
             self.liveness.require_node()
             raise
+        self.liveness.require()
+        raise Lost(f"Ray failed: {str(failure).splitlines()[0].rstrip('.')}. {_GO_ON}")
 
-    return cast(_Method, guarded)
+    return cast(_Method, translated)
+
+
+class Raylet(NamedTuple):
+    """The processes of the driver's own node, as far as they can be seen from here."""
+
+    pid: int = 0
+    agents: tuple[int, ...] = ()
+    ours: bool = False  # it was started for this run
 
 
 class Liveness:
@@ -51,48 +79,82 @@ class Liveness:
         mine = context.get_node_id()
         node = next(node for node in ray.nodes() if node["NodeID"] == mine)
         self._node_at = str(node["NodeManagerAddress"]), int(node["NodeManagerPort"])
-        self._head_looked = self._node_looked = time.monotonic()
         self._head_missed: float | None = None  # since when
         self.head_is_gone = self.node_is_gone = False
         self._head_reached = _connects(self._head_at, 5.0)  # a machine that starts Ray is busy
         self._node_reached = not _refuses(self._node_at)
+        self._over = threading.Event()  # the driver has heard of it, or is closed
+
+    def watch(self, raylet: Raylet) -> None:
+        """Look from a thread, until `end`."""
+        run = threading.Thread(target=self._watch, args=(raylet,), name="rondel-ray", daemon=True)
+        run.start()
 
     def look(self) -> None:
-        """Raise `Lost` if one of them is gone; between looks it costs nothing."""
-        now = time.monotonic()
-        if now - self._head_looked > _HEAD_EVERY:
-            self._head_is_there()
-        if now - self._node_looked > _NODE_EVERY:
-            self.require_node()
+        """Raise `Lost` if the thread has found that one is gone; this costs nothing."""
+        if sentence := self._sentence():
+            self._over.set()
+            raise Lost(sentence)
 
     def require(self) -> None:
         """Return once both are there, which starting an actor needs, or raise `Lost`."""
         while not self._head_is_there():
+            self.look()
             time.sleep(0.2)
         self.require_node()
 
     def require_node(self) -> None:
         """Raise `Lost` if the driver's node is gone. It never comes back: a new one is another."""
-        self.node_is_gone = self.node_is_gone or (self._node_reached and _refuses(self._node_at))
-        self._node_looked = time.monotonic()
+        self._look_at_node()
+        self.look()
+
+    def end(self) -> None:
+        """The run is over."""
+        self._over.set()
+
+    def _sentence(self) -> str:
         if self.node_is_gone:
             host, port = self._node_at
-            raise Lost(
-                f"The driver's own node of Ray is gone: its raylet at {host}:{port} was killed, or "
-                f"has ended. {_RESUME}"
+            return (
+                f"The driver's own node of Ray is gone: its raylet at {host}:{port}, or an agent "
+                f"of that, was killed or has ended. {_RESUME}"
             )
+        if self.head_is_gone:
+            return f"Ray's head at {self._head} is gone, and with it the cluster. {_RESUME}"
+        return ""
+
+    def _look_at_node(self) -> None:
+        self.node_is_gone = self.node_is_gone or (self._node_reached and _refuses(self._node_at))
 
     def _head_is_there(self) -> bool:
-        if not self._head_reached:
-            return True
-        there = _connects(self._head_at, 1.0)
-        self._head_missed = None if there else self._head_missed or time.monotonic()
-        self._head_looked = now = time.monotonic()
-        missed = self._head_missed
-        self.head_is_gone = missed is not None and now - missed > _HEAD_MAY_BE_AWAY
-        if self.head_is_gone:
-            raise Lost(f"Ray's head at {self._head} is gone, and with it the cluster. {_RESUME}")
+        there = not self._head_reached or _connects(self._head_at, 1.0)
+        missed = self._head_missed = None if there else self._head_missed or time.monotonic()
+        self.head_is_gone = missed is not None and time.monotonic() - missed > _HEAD_MAY_BE_AWAY
         return there
+
+    def _watch(self, raylet: Raylet) -> None:
+        pids = [pid for pid in (raylet.pid, *raylet.agents) if pid]
+        died = select.poll()
+        for pid in pids:
+            with suppress(OSError):
+                died.register(os.pidfd_open(pid), select.POLLIN)
+        while not self._over.is_set() and ray.is_initialized():
+            if died.poll(_EVERY * 1000):
+                self.node_is_gone = True
+                patience = _GRACE
+                if not _ended(raylet.pid):  # it was an agent, and the raylet would say goodbye
+                    if raylet.ours:
+                        os.kill(raylet.pid, signal.SIGKILL)
+                    else:
+                        patience = 0.0
+            else:
+                self._look_at_node()
+                self._head_is_there()
+                patience = _GRACE
+            if self._sentence() and not self._over.wait(patience):
+                with suppress(OSError):
+                    os.write(2, f"rondel: {self._sentence()}\n".encode())
+                os._exit(_STATUS)
 
 
 class Unwatched:
@@ -101,9 +163,45 @@ class Unwatched:
     head_is_gone = node_is_gone = False
 
     def look(self) -> None:
-        """Nothing to look at."""
+        """There is nothing to look at."""
 
-    require = require_node = look
+    require = require_node = end = look
+
+
+def raylet_of_driver(ours: bool) -> Raylet:
+    """Find the processes of the driver's node, by the raylet's socket."""
+    node: Any = ray._private.worker._global_node
+    wanted = f"--raylet_socket_name={node.raylet_socket_name}"
+    for command in Path("/proc").glob("[0-9]*/cmdline"):
+        if wanted in _arguments(command):
+            pid = int(command.parent.name)
+            children = [
+                child
+                for tasks in Path(f"/proc/{pid}/task").glob("*/children")
+                for child in tasks.read_text().split()
+            ]
+            agents = [int(c) for c in children if _is_agent(_arguments(Path(f"/proc/{c}/cmdline")))]
+            return Raylet(pid, tuple(agents), ours)
+    return Raylet()
+
+
+def _arguments(command: Path) -> list[str]:
+    try:
+        return command.read_text(errors="replace").split("\0")
+    except OSError:  # it has ended
+        return []
+
+
+def _is_agent(arguments: list[str]) -> bool:
+    titled = arguments[:1] and arguments[0].startswith("ray::") and "Agent" in arguments[0]
+    return bool(titled) or any(one.endswith(_AGENTS) for one in arguments)
+
+
+def _ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
 
 
 def _connects(at: tuple[str, int], seconds: float) -> bool:

@@ -1,4 +1,4 @@
-"""What the copies of a plan ask of a cluster, and what it lacks; it needs no Ray."""
+"""Resources that the copies of a plan ask for, and that a cluster lacks. It needs no Ray."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _RAYS_NAMES = {"cpu": "CPU", "gpu": "GPU"}  # others are the same
 
 
 def bundles_of(plan: Plan, resources: Sequence[Mapping[str, float]] | None) -> list[list[Bundle]]:
-    """What every copy of every piece asks for; nothing where it asks for 0."""
+    """The resources of every copy of every piece, without those of 0."""
     if resources is None:
         resources = [{} for _ in plan.pieces]
     if len(resources) != len(plan.pieces):
         raise RondelError(
-            f"resources are given for {len(resources)} pieces, and `{plan}` has "
-            f"{len(plan.pieces)}: one mapping for each, such as {{'cpu': 1}}, would work."
+            f"resources must have one mapping, such as {{'cpu': 1}}, for each of the "
+            f"{len(plan.pieces)} pieces of `{plan}`, got {len(resources)}."
         )
     pieces = []
     for piece, given in zip(plan.pieces, resources, strict=True):
         if bad := [f"{name}={amount}" for name, amount in given.items() if not amount >= 0]:
-            raise RondelError(f"{piece.name} can't ask for {bad[0]}: 0 or more would work.")
-        amounts = {_RAYS_NAMES.get(k, k): v for k, v in ({"cpu": 1} | dict(given)).items()}
-        bundle = {k: int(v) if k == "memory" else float(v) for k, v in amounts.items() if v}
+            raise RondelError(f"resources must be 0 or more, got {bad[0]} for {piece.name}.")
+        wanted = {_RAYS_NAMES.get(k, k): v for k, v in ({"cpu": 1} | dict(given)).items()}
+        bundle = {k: int(v) if k == "memory" else float(v) for k, v in wanted.items() if v}
         pieces.append([bundle] * piece.copies)
     return pieces
 
@@ -37,46 +37,45 @@ def bundles_of(plan: Plan, resources: Sequence[Mapping[str, float]] | None) -> l
 def missing(
     plan: Plan, bundles: Sequence[Sequence[Bundle]], nodes: Sequence[Mapping[str, float]]
 ) -> str | None:
-    """What a plan asks for that a cluster of these nodes does not have, in a sentence."""
+    """The sentence for resources that a plan asks for and a cluster of these nodes lacks."""
     asked, there = total([b for piece in bundles for b in piece]), total(nodes)
     short = {name: there.get(name, 0.0) for name in asked if asked[name] > there.get(name, 0.0)}
     absent = [name for name in short if not short[name]]
     if absent:  # fewer copies would not help: one is too many
         kinds = join_words(absent, "and")
         return (
-            f"`{plan}` asks for {said({name: asked[name] for name in absent})}, and the cluster "
-            f"has no {kinds} at all: resources without {kinds.lower()}, or nodes that have some, "
-            "would work."
+            f"`{plan}` asks for {amounts({name: asked[name] for name in absent})}, and the cluster "
+            f"has no {kinds} at all. Ask for none of it, or add nodes that have some."
         )
-    way = "fewer copies, more nodes, or resources of less (cpu=0 shares cores) would work."
+    way = "Use fewer copies, more nodes, or smaller --resources (cpu=0 shares cores)."
     if short:
-        wants = said({name: asked[name] for name in short})
-        return f"`{plan}` asks for {wants}, and the cluster has {said(short)}: {way}"
+        wants = amounts({name: asked[name] for name in short})
+        return f"`{plan}` asks for {wants}, and the cluster has {amounts(short)}. {way}"
     for piece, (bundle, *_) in zip(plan.pieces, bundles, strict=True):
         if not any(all(node.get(k, 0.0) >= v for k, v in bundle.items()) for node in nodes):
             most = {k: max(node.get(k, 0.0) for node in nodes) for k in bundle}
             return (
-                f"A copy of {piece.name} asks for {said(bundle)}, and no node has that: the most "
-                f"that one has is {said(most)}; {way}"
+                f"A copy of {piece.name} asks for {amounts(bundle)}, and no node has that; the "
+                f"most that one has is {amounts(most)}. {way}"
             )
     return None
 
 
-def total(amounts: Sequence[Mapping[str, float]]) -> Bundle:
-    names = dict.fromkeys(name for each in amounts for name in each)
-    return {name: sum(each.get(name, 0.0) for each in amounts) for name in names}
+def total(several: Sequence[Mapping[str, float]]) -> Bundle:
+    names = dict.fromkeys(name for each in several for name in each)
+    return {name: sum(each.get(name, 0.0) for each in several) for name in names}
 
 
-def said(amounts: Mapping[str, float]) -> str:
+def amounts(each: Mapping[str, float]) -> str:
     parts = []
-    for name, amount in amounts.items():
+    for name, amount in each.items():
         in_bytes = name == "memory"
         parts.append(f"{amount / 2**30:.3g} GiB of memory" if in_bytes else f"{amount:g} {name}")
     return ", ".join(parts)
 
 
 def refuse_if_nobody_listens(address: str) -> None:
-    """Ray itself would try for more than a minute, and say so in its own words."""
+    """Refuse at once an address that Ray itself would try for more than a minute."""
     host, colon, port = address.rpartition(":")
     if not colon or "/" in host or not port.isdigit():
         return  # "local", "auto", "ray://…"

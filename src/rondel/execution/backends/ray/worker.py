@@ -1,4 +1,4 @@
-"""The life of a copy in an actor: what is asked of it comes as calls, one after the other."""
+"""The actor of a copy: it serves requests one after the other."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from rondel.execution.backends.serve_request import separate_results, serve_requ
 from rondel.execution.backends.wire.env_client import RemoteEnvClient
 from rondel.execution.backends.wire.remote_errors import Elsewhere, pack
 from rondel.execution.backends.wire.tcp_link import Number, TcpConnection, TcpListener
+from rondel.execution.backends.wire.worker_spec import jax_settings, unpack_worker
 from rondel.execution.hostenv import crash_record
 from rondel.execution.hostenv.partition import LaneShare
 from rondel.execution.requests import CONNECT, KEEP, LISTEN, MAKE, Request, request_named
@@ -28,10 +29,10 @@ _OWN = (MAKE, LISTEN, CONNECT)  # requests to the worker itself, not to its frag
 
 
 class Turn(NamedTuple):
-    """The place of a request among all that a copy is asked.
+    """The place of a request among all that a copy is sent.
 
-    A request whose arguments are lost never comes; those behind it must not be answered then. They
-    are all asked again, in another epoch.
+    A request whose arguments are lost never arrives, and those after it must not be answered then.
+    All of them are sent again, in another epoch.
     """
 
     epoch: int
@@ -39,15 +40,15 @@ class Turn(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """What comes with every answer, and is small."""
+    """The small result that comes with every answer."""
 
     made: int  # bytes, of all results so far
-    seen: bytes  # what it last said of where its time goes, pickled once for many answers
+    seen: bytes  # the latest timings, pickled once for many answers
     keeping: float  # seconds that it took to give its state, the last time
 
 
 class OutOfTurn(Exception):
-    """A request before this one never came."""
+    """A request before this one never arrived."""
 
     def __init__(self, name: str, asked: int, at: int) -> None:
         super().__init__(name, asked, at)
@@ -68,7 +69,7 @@ class Here(NamedTuple):
 
 
 class Arrived(NamedTuple):
-    """What a new actor tells of itself, and of the one in whose place it is."""
+    """What a new actor reports of itself, and of the one that it replaces."""
 
     process: int
     address: str
@@ -77,7 +78,7 @@ class Arrived(NamedTuple):
 
 
 class Worker:
-    """It holds a fragment and does what is asked of it. It imports no jax by itself."""
+    """Holds the worker of a copy and serves its requests. It imports no jax by itself."""
 
     def __init__(self, where: Callable[[], Here]) -> None:
         self._name, self._where = "", where
@@ -100,19 +101,14 @@ class Worker:
         needs_jax: bool,
         packed: bytes,
     ) -> Arrived:
-        """Make the fragment, in surroundings like the driver's, in the place of another actor."""
+        """Make the worker, in surroundings like the driver's, in the place of actor `before`."""
         self._name, self._jax = name, needs_jax
         self._transport = (_receive, _reply) if needs_jax else ()
         os.environ.update(surroundings["environ"])
         sys.path += [entry for entry in surroundings["path"] if entry not in sys.path]
         with suppress(OSError):  # another machine may not have it
             os.chdir(surroundings["folder"])
-        if needs_jax:
-            _configure(surroundings["config"])
-        make, args = pickle.loads(packed)
-        if "jax" in sys.modules:  # an environment may use it by itself
-            _configure(surroundings["config"])
-        self._fragment = make(*args)
+        self._fragment = unpack_worker(packed, surroundings["settings"])
         here = self._where()
         self._blackbox = crash_record.File(_page_of(here.actor, here.folder))
         if hasattr(self._fragment, "record"):
@@ -123,24 +119,24 @@ class Worker:
         return Arrived(os.getpid(), here.address, here.node, left)
 
     def listen(self) -> Number:
-        """Let policies call the environments that are here."""
+        """Let policies connect to the environments that are here."""
         self._exchange = TcpListener(self._where().address, self._stepped)
         return self._exchange.number
 
     def _stepped(self, *asked: Any) -> tuple[Any, TimingSummary | None]:
-        """An answer to a policy, and now and then where the time goes."""
+        """An answer to a policy, and now and then a timing summary."""
         name, *args = asked
         step, meter = self.ask(request_named(name), *args), self._fragment.meter
-        return step, meter.glance() if meter.is_due() else None
+        return step, meter.summary() if meter.is_due() else None
 
     def connect(self, envs: Mapping[int, tuple[str, Number]], patience: Timeouts) -> None:
-        """Give the policy its lines to the environments' actors."""
+        """Connect the policy with its environments' actors."""
         lines = {e: TcpConnection(*at) for e, at in envs.items()}
         links = {e: RemoteEnvClient(line, patience, lambda step: step) for e, line in lines.items()}
         self._fragment.connect(links)
 
     def do(self, name: str, turn: Turn, *args: Any) -> tuple[Any, ...]:
-        """The results of a request, if it is its turn, behind a receipt."""
+        """A receipt and the results of a request, if it is its turn."""
         request = request_named(name)
         epoch, number = turn
         if number != self._number or epoch < self._epoch:
@@ -151,13 +147,13 @@ class Worker:
         if request is KEEP:
             self._keeping = time.monotonic() - began
         self._bytes += _bytes(result) if self._jax and request is not KEEP else 0
-        if self._fragment is not None and (seen := self._fragment.seen_if_due()):
+        if self._fragment is not None and (seen := self._fragment.timings_if_due()):
             self._seen = pickle.dumps(seen)
         receipt = Receipt(self._bytes, self._seen, self._keeping)
         return receipt, *separate_results(request, result)
 
     def ask(self, request: Request, *args: Any) -> Any:
-        """What a request gives. After a failure there is nothing but that failure."""
+        """The result of a request. After a failure every request raises that failure."""
         if self._failure is not None:
             raise self._failure
         try:
@@ -197,36 +193,24 @@ def _bytes(tree: Any) -> int:
 
 
 def surroundings() -> dict[str, Any]:
-    """What makes other processes like this one: where modules are, how JAX is set."""
-    import jax
-
+    """What other processes need to be like this one: import paths, settings of JAX."""
     return {
         "environ": {k: v for k, v in os.environ.items() if _SETTINGS.fullmatch(k)},
         "path": [os.path.abspath(entry) for entry in sys.path],
         "folder": os.getcwd(),
-        "config": pickle.dumps(jax.config.values),  # to unpickle its types imports jax
+        "settings": jax_settings(),
     }
 
 
-def _configure(config: bytes) -> None:
-    """Set jax as it is set in the driver."""
-    import jax
-
-    here = jax.config.values
-    for name, value in pickle.loads(config).items():
-        if here.get(name, value) != value:
-            jax.config.update(name, value)  # type: ignore[no-untyped-call]
-
-
 def leaving(tree: Any) -> Any:
-    """What may leave the process: NumPy arrays in place of JAX's."""
+    """A tree as it may leave the process: NumPy arrays in place of JAX's."""
     from rondel.execution.stages.task import on_host
 
     return tree if _is_small(tree) else on_host(tree)
 
 
 def _arriving(tree: Any) -> Any:
-    """What came from elsewhere, in memory of our own."""
+    """A tree from another process, copied into memory of our own."""
     from rondel.execution.stages.task import to_device
 
     return tree if _is_small(tree) else to_device(tree)
@@ -242,5 +226,5 @@ def _reply(result: Any) -> tuple[Any, int]:
 
 
 def _is_small(arg: Any) -> bool:
-    """Is it no tree of arrays? An int must stay one: arrays are of another type to jax."""
+    """Plain values stay as they are: to jax an array is of another type than an int."""
     return arg is None or isinstance(arg, int | float | str | LaneShare)

@@ -1,4 +1,4 @@
-"""The policy's end of a line to an env copy in another process."""
+"""The policy's end of a connection to an env copy in another process."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class Connection(Protocol):
 
 
 class RemoteEnvClient(EnvClient):
-    """A `Link` over a line whose other end answers with (first lane, step, failure, glance).
+    """An `EnvClient` over a connection that carries (first lane, step, failure, timing summary).
 
-    The glance is there only now and then: `heard` is the last. `read` makes a step of what came as
-    one: it may lie in shared memory.
+    The summary comes only now and then; `heard` is the latest. `read` makes a step of what arrived,
+    which may be in shared memory.
     """
 
     def __init__(self, line: Connection, patience: Timeouts, read: Callable[[Any], Step]) -> None:
         self._line, self._patience, self._read = line, patience, read
-        self._asked: dict[int, Request] = {}  # what, by first lane
-        self._known: set[Request] = set()  # what was answered before
+        self._asked: dict[int, Request] = {}  # by first lane
+        self._known: set[Request] = set()  # answered before
         self._answers: dict[int, tuple[Any, bytes | None]] = {}
         self.heard: TimingSummary | None = None
 

@@ -1,6 +1,6 @@
-"""An exception on its way to another process: the user's own, with where it came from.
+"""Exceptions that are raised in another process than where they occurred.
 
-Its traceback can't travel; the text of it can, in a note.
+A traceback can't be pickled; its text goes along in a note.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rondel.errors import RondelError
 
 
 class Elsewhere(Exception):
-    """What another copy raised, on its way through this one: it stays as it was packed there."""
+    """An exception of another copy on its way through this one, still packed."""
 
     def __init__(self, packed: bytes) -> None:
         super().__init__(packed)
@@ -45,7 +45,7 @@ def unpack(packed: bytes) -> BaseException:
 
 
 def _portable(error: BaseException) -> bytes:
-    """As much of an exception as can be pickled: all of it, or else its class and what it says."""
+    """As much of an exception as can be pickled: all of it, or its class, or its message."""
     for form in (error, _Bare(error)):
         packed = _pickled(form)
         if packed is not None:
@@ -76,7 +76,7 @@ def _made_again(kind: Any, args: tuple[Any, ...], state: dict[str, Any]) -> Base
 def _pickled(x: Any) -> bytes | None:
     try:
         packed: bytes = cloudpickle.dumps(x, protocol=5)
-        pickle.loads(packed)  # many can be written and not be read: their __init__ wants more
+        pickle.loads(packed)  # many can be pickled but not unpickled: their __init__ needs more
         return packed
     except Exception:
         return None

@@ -1,7 +1,7 @@
-"""Lines between a policy copy and env copies on any two machines: sockets, and no one else.
+"""TCP connections between a policy copy and its env copies, on any two machines.
 
-A call of an actor takes about a millisecond here, a message over a socket a twentieth of it, and a
-policy sends one to each of its environments in every step. Who calls must know a number's secret.
+A call of an actor takes about a millisecond, a message over a socket a twentieth of that, and a
+policy sends one to each of its environments in every step. A client must know the secret.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LAST_ANSWER = 2.0  # seconds for a step that is under way when a copy is closed
 
 
 class Number(NamedTuple):
-    """Where an env copy can be called."""
+    """Where an env copy can be reached."""
 
     host: str
     port: int
@@ -31,10 +31,10 @@ class Number(NamedTuple):
 
 
 class TcpListener:
-    """The env copy's end: it answers every policy copy that calls, one question at a time.
+    """The env copy's end: it answers every policy copy that connects, one request at a time.
 
-    `answer(request, first_lane, ...)` gives the step and, now and then, a glance at where the
-    time goes, or raises `Elsewhere`.
+    `answer(request, first_lane, ...)` returns the step and, now and then, a timing summary, or
+    raises `Elsewhere`.
     """
 
     def __init__(self, host: str, answer: Callable[..., tuple[Any, Any]]) -> None:
@@ -51,7 +51,7 @@ class TcpListener:
             try:
                 line = self._listener.accept()
             except (OSError, EOFError, AuthenticationError):
-                time.sleep(0.05)  # a stranger who hung up or has no key, or the end of listening
+                time.sleep(0.05)  # a stranger without the secret, or the listener was closed
                 continue
             threading.Thread(target=self._serve, args=(line,), daemon=True).start()
 
@@ -68,9 +68,9 @@ class TcpListener:
                 line.send((first_lane, step, failure, said))
 
     def close(self) -> None:
-        """Take no more calls, and let the one that is being answered come to its end.
+        """Accept no more connections, and let the answer under way be finished.
 
-        Whoever is on a line keeps it until this process ends.
+        Open connections last until this process ends.
         """
         self._closed = True
         self._listener.close()
@@ -78,7 +78,7 @@ class TcpListener:
 
 
 class TcpConnection:
-    """The policy copy's end, a `Line`."""
+    """The policy copy's end."""
 
     def __init__(self, peer: str, number: Number) -> None:
         self.peer = peer

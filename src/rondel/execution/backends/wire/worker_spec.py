@@ -1,36 +1,24 @@
-"""What a new process is told to be, as bytes, and how JAX is set where it is told."""
+"""The worker of a copy as bytes, and JAX's settings, for processes that give the same numbers."""
 
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Iterable
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
-import jax
 
 from rondel.errors import RondelError
 
-_SETTINGS = (
-    "jax_cpu_enable_async_dispatch",
-    "jax_compilation_cache_dir",
-    "jax_persistent_cache_min_compile_time_secs",
-    "jax_persistent_cache_min_entry_size_bytes",
-    "jax_enable_x64",
-    "jax_default_matmul_precision",
-    "jax_numpy_dtype_promotion",
-    "jax_numpy_rank_promotion",
-    "jax_threefry_partitionable",
-)
 
-
-def pack(recipes: Iterable[tuple[Any, tuple[Any, ...]]]) -> list[bytes]:
-    """What makes each copy: a class and its arguments, most of which are the same for all."""
-    recipes = list(recipes)
-    pickled: dict[int, bytes] = {}  # by id, so that each is pickled once
-    for x in (x for make, args in recipes for x in (make, *args)):
+def pack(workers: Iterable[tuple[Any, tuple[Any, ...]]]) -> list[bytes]:
+    """Pickle the class and arguments of each worker; what they share is pickled once."""
+    workers = list(workers)
+    pickled: dict[int, bytes] = {}  # by id
+    for x in (x for make, args in workers for x in (make, *args)):
         pickled[id(x)] = pickled.get(id(x)) or _pickle(x)
-    return [pickle.dumps([pickled[id(x)] for x in (make, *args)]) for make, args in recipes]
+    return [pickle.dumps([pickled[id(x)] for x in (make, *args)]) for make, args in workers]
 
 
 def _pickle(x: Any) -> bytes:
@@ -44,8 +32,27 @@ def _pickle(x: Any) -> bytes:
         ) from error
 
 
+def unpack_worker(packed: bytes, settings: bytes) -> Any:
+    """Make a worker. JAX is set before the user's modules are imported, and if they import it."""
+    make, *args = pickle.loads(packed)
+    make = pickle.loads(make)
+    configure_jax(settings)
+    args = [pickle.loads(arg) for arg in args]
+    configure_jax(settings)
+    return make(*args)
+
+
 def jax_settings() -> bytes:
-    """How JAX is set here, for processes that are to give the same numbers."""
-    held = jax.config.values  # also those that are no attributes
-    values = {name: getattr(jax.config, name, held.get(name)) for name in _SETTINGS}
-    return pickle.dumps({name: value for name, value in values.items() if value is not None})
+    """How JAX is set here. Bytes, as to unpickle some of its types would import it."""
+    import jax
+
+    return pickle.dumps(jax.config.values)
+
+
+def configure_jax(settings: bytes) -> None:
+    """Set JAX as it is in the driver, if it is imported here."""
+    if jax := sys.modules.get("jax"):
+        here = jax.config.values
+        for name, value in pickle.loads(settings).items():
+            if here.get(name, value) != value:
+                jax.config.update(name, value)

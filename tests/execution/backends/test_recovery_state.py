@@ -1,0 +1,316 @@
+"""What is decided about copies: tables of events, each race a row, by a clock that tests turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from rondel.execution.backends.protocol import Restarts
+from rondel.execution.backends.recovery.events import (
+    Arrived,
+    Coming,
+    Died,
+    End,
+    Explained,
+    FindCause,
+    GiveUp,
+    Inspect,
+    Left,
+    Looked,
+    Missed,
+    Moved,
+    NobodyDied,
+    Pause,
+    Replied,
+    Restart,
+    RoundEnded,
+    Sent,
+    SnapshotsFailed,
+    SnapshotsTaken,
+    Started,
+    StartFailed,
+    TakeSnapshots,
+    TurnAway,
+    Warn,
+    Withdrawn,
+)
+from rondel.execution.backends.recovery.policy import EPISODES, MOST_BYTES
+from rondel.execution.backends.recovery.state import CopyState, RecoveryState, log_of
+from rondel.execution.requests import KEEP, LEARN, MAKE, PRODUCE
+from rondel.execution.telemetry.timeouts import Timeouts
+
+pytestmark = pytest.mark.fault
+
+# env and policy restart together; the learner is a unit of its own
+ENV, POLICY, LEARNER = 0, 1, 2
+NAMES, UNITS = ("env", "policy", "learner"), ((0, 1), (0, 1), (2,))
+FIRST = EPISODES + 1  # the number of episodes after the first restart
+KILLED = End(LEARNER, "was killed by SIGKILL", killed=True)
+CRASHED = End(LEARNER, "was killed by SIGSEGV", action="step(3)")
+GONE = "env is gone."
+LATE = "env took no step within 9 s: its environment hangs."
+
+
+def state(restarts: int = 20, **of_learner: Any) -> RecoveryState:
+    """Three copies, all of which have arrived and worked, at time 0."""
+    copies = [
+        CopyState(name, unit, has_snapshots=name != "env", worked=True, progress=True)
+        for name, unit in zip(NAMES, UNITS, strict=True)
+    ]
+    for name, value in of_learner.items():
+        setattr(copies[LEARNER], name, value)
+    return RecoveryState(copies, restarts, Timeouts(9.0, 60.0), time=0.0)
+
+
+def after(machine: RecoveryState, events: Iterable[Any]) -> list[Any]:
+    """What is done about the last of some events, warnings apart."""
+    done: list[Any] = []
+    for event in events:
+        done = [one for one in machine.handle(event) if not isinstance(one, Warn)]
+    return done
+
+
+def ask(time: float, copy: int = LEARNER, request: Any = LEARN) -> list[Any]:
+    """A copy has answered such a request before, and is sent another."""
+    return [
+        Sent(time, copy, request),
+        Replied(time, copy, request),
+        Sent(time, copy, request),
+    ]
+
+
+SILENT = (
+    "No answer within 9 s from learner, asked to `learn`. It hangs, or needs a longer --deadline."
+)
+HANGS = Inspect(End(LEARNER, "did not answer `learn` within 9 s"))
+
+TABLE = {
+    "a death restarts the unit": (20, [Died(1, (KILLED,))], [Restart((2,), 0.0, FIRST)]),
+    "an env takes its policy along": (
+        20,
+        [Died(1, (End(ENV, "exited with 3"),))],
+        [Restart((0, 1), 0.0, FIRST)],
+    ),
+    "both die at once": (
+        20,
+        [Died(1, (End(ENV, "died"), End(POLICY, "died")))],
+        [Restart((0, 1), 0.0, FIRST)],
+    ),
+    "two units die at once": (
+        20,
+        [Died(1, (KILLED, End(POLICY, "died")))],
+        [Restart((2, 0, 1), 0.0, FIRST)],
+    ),
+    "no restarts allowed": (0, [Died(1, (KILLED,))], [GiveUp("learner was killed by SIGKILL.")]),
+    "a first request may take longer": (20, [Sent(0, 2, LEARN), Looked(9.5)], []),
+    "a later one is late": (20, [*ask(0), Looked(9), Looked(9.5)], [HANGS]),
+    "not if it waits for others": (20, [*ask(0), Looked(9, waiting=[2]), Looked(9.5)], []),
+    "another answers meanwhile": (
+        20,
+        [*ask(0), *ask(8, POLICY, PRODUCE), Looked(9.5)],
+        [HANGS],
+    ),
+    "the answer came just before": (20, [*ask(0), Replied(9.2, 2, LEARN), Looked(9.5)], []),
+    "the rest was withdrawn": (
+        20,
+        [*ask(0), Sent(0, 2, LEARN), Withdrawn(1, 2, 0), Looked(9.5)],
+        [],
+    ),
+    "late, and no restarts": (0, [*ask(0), Looked(9), Looked(9.5)], [GiveUp(SILENT, late=True)]),
+    "the driver was stopped, with its clock running": (20, [*ask(0), Looked(700)], []),
+    "and an answer comes first": (
+        20,
+        [*ask(0), *ask(0, POLICY, PRODUCE), Replied(700, 1, PRODUCE), Looked(700)],
+        [],
+    ),
+    "from then on it counts": (
+        20,
+        [*ask(0), Looked(700), Looked(705), Looked(709.5)],
+        [HANGS],
+    ),
+    "stopped for a moment": (20, [Looked(1, stopped=[2]), Looked(2), Looked(6.5, stopped=[2])], []),
+    "stopped for long": (
+        20,
+        [Looked(1, stopped=[2]), Looked(6.5, stopped=[2])],
+        [Inspect(End(LEARNER, "was stopped for 5 s", killed=True))],
+    ),
+    "stopped, and no restarts: only lateness counts": (
+        0,
+        [Looked(1, stopped=[2]), Looked(6.5, stopped=[2])],
+        [],
+    ),
+    "one that missed another: who is dead?": (
+        20,
+        [Missed(1, POLICY, GONE, late=False)],
+        [FindCause(Missed(1, POLICY, GONE, late=False))],
+    ),
+    "nobody: it is replaced itself": (
+        20,
+        [Missed(1, POLICY, GONE, late=False, searched=True)],
+        [Inspect(End(POLICY, "stopped, because env is gone"))],
+    ),
+    "one that missed a late one is replaced with it": (
+        20,
+        [Missed(1, POLICY, LATE, late=True)],
+        [Inspect(End(POLICY, "stopped, because env took no step within 9 s"))],
+    ),
+    "missed a late one, and no restarts": (
+        0,
+        [Missed(1, POLICY, LATE, late=True)],
+        [GiveUp(LATE, late=True)],
+    ),
+    "results are lost: ask again": (20, [NobodyDied(1, "x")], [Pause(0.5)]),
+    "again and again": (
+        20,
+        [NobodyDied(float(t), "x") for t in range(1, 63)],
+        [GiveUp("Results were lost again and again, although nobody died: x")],
+    ),
+    "but not if answers come between": (
+        20,
+        [
+            *[NobodyDied(float(t), "x") for t in range(1, 60)],
+            *ask(60),
+            NobodyDied(61.0, "x"),
+            NobodyDied(62.0, "x"),
+        ],
+        [Pause(0.5)],
+    ),
+    "a start that fails": (
+        20,
+        [Died(1, (KILLED,)), Started(1, [2]), StartFailed(2, 2, "died", False, "It died.")],
+        [Pause(0.2)],
+    ),
+    "a start that fails, and no restarts": (
+        0,
+        [StartFailed(2, 2, "died", False, "It died.")],
+        [GiveUp("It died.")],
+    ),
+    "what it was doing is known later": (
+        20,
+        [Died(1, (KILLED,)), Explained(2, 2, "learner", 0, "step(3)", "crashed")],
+        [],
+    ),
+    "and that it always is at one action": (
+        20,
+        [
+            *[Died(t, (CRASHED,)) for t in (1, 2)],
+            *[Started(2, [2]), Died(3, (End(2, "died"),))],
+            Explained(4, 2, "learner (process 7)", 2, "step(3)", "crashed"),
+        ],
+        [],
+    ),
+    "a copy that could not come is turned away": (
+        20,
+        [Left(0, 2), Coming(1, 2), Died(2, (KILLED,))],
+        [TurnAway(2)],
+    ),
+    "so is one that is late to come": (
+        20,
+        [Left(0, 2), Coming(1, 2), Sent(1, 2, MAKE), *[Looked(float(t)) for t in range(5, 70, 5)]],
+        [Inspect(End(LEARNER, "did not answer `make` within 60 s"))],
+    ),
+    "once it has arrived it is replaced": (
+        20,
+        [Left(0, 2), Coming(1, 2), Arrived(2, 2, "learner (process 9)"), Died(3, (KILLED,))],
+        [Restart((2,), 0.0, FIRST + 1)],
+    ),
+    "those that move are healthy": (20, [Moved(1, (2,))], [Restart((2,), 0.0, FIRST)]),
+}
+
+
+@pytest.mark.parametrize("case", TABLE)
+def test_what_is_done(case: str) -> None:
+    restarts, events, instructions = TABLE[case]
+    assert after(state(restarts), events) == instructions
+
+
+def test_one_that_hangs_before_it_ever_worked_is_given_up() -> None:
+    machine = state(20, worked=False)
+    looks = [Looked(float(t)) for t in range(5, 63, 5)]
+    (end,) = after(machine, [Sent(0, 2, MAKE), *looks, Looked(60.5)])
+    assert isinstance(end, GiveUp)
+    assert end.late
+    assert "from learner, asked to `make`" in end.sentence
+
+
+def test_one_that_is_late_to_come_is_turned_away_for_longer_each_time() -> None:
+    machine = state()
+    for bar in (10.0, 20.0, 40.0):
+        (done,) = after(machine, [Left(0, 2), Coming(0, 2), Died(1.0, (KILLED,))])
+        assert done == TurnAway(2)
+        assert machine.copies[2].may_come_at == 1.0 + bar
+    after(machine, [Coming(2, 2), Arrived(2, 2, "learner"), Left(3, 2), Coming(3, 2)])
+    after(machine, [Died(4.0, (KILLED,))])
+    assert machine.copies[2].may_come_at == 14.0
+
+
+def test_three_crashes_at_one_action_of_which_two_are_explained_late() -> None:
+    """On Ray an action is only known once the next actor has read it."""
+    machine = state()
+    for death in range(3):
+        after(machine, [Died(death, (End(2, "died", killed=True),)), Started(9, [2])])
+        done = after(machine, [Explained(9, 2, "learner (process 7)", death, "step(3)", "crashed")])
+    (end,) = done
+    assert isinstance(end, GiveUp)
+    assert end.sentence.startswith("learner (process 7) crashed in step(3), for the third time")
+
+
+def test_what_is_too_large_is_not_restarted() -> None:
+    (end,) = after(state(20, too_large=True), [Died(1, (KILLED,))])
+    assert isinstance(end, GiveUp)
+    assert "What learner held was too large to be kept twice." in end.sentence
+
+
+def test_snapshots_are_taken_when_due_and_void_when_someone_dies() -> None:
+    machine = state()
+    assert after(machine, [RoundEnded(0.5)]) == []
+    assert after(machine, [RoundEnded(1.5)]) == [TakeSnapshots(0, wait=False)]
+    assert after(machine, [RoundEnded(9.0)]) == []  # they are under way
+    after(machine, [Sent(9, 2, KEEP), Replied(9, 2, KEEP, seconds=0.1), Died(9, (KILLED,))])
+    assert machine.snapshot == 1  # number 0 is void
+    assert after(machine, [RoundEnded(9.1)]) == [TakeSnapshots(1, wait=False)]
+    after(machine, [Sent(9.2, 2, KEEP), Replied(9.2, 2, KEEP, seconds=0.1), SnapshotsTaken(9.2)])
+    assert after(machine, [RoundEnded(29.0)]) == []  # 0.1 s were taken: 20 s without
+    assert after(machine, [RoundEnded(29.5)]) == [TakeSnapshots(1, wait=False)]
+    assert after(machine, [SnapshotsFailed(29.6), RoundEnded(29.6)]) == [TakeSnapshots(2, False)]
+
+
+def test_messages_that_came_while_snapshots_were_taken_still_count() -> None:
+    machine = state()
+    sent = [Sent(0, 2, LEARN), Replied(0, 2, LEARN, nbytes=2 * MOST_BYTES)]
+    assert after(machine, [*sent, RoundEnded(0.1)]) == [TakeSnapshots(1, wait=True)]
+    after(machine, [*sent, SnapshotsTaken(0.2, too_large=[2])])
+    assert machine.message_bytes == 2 * MOST_BYTES
+    assert machine.copies[2].too_large
+
+
+def test_without_restarts_no_snapshot_is_taken() -> None:
+    assert after(state(restarts=0), [RoundEnded(9.0, now=True)]) == []
+
+
+def test_times_in_which_several_are_away_count_once() -> None:
+    machine = state()
+    assert machine.restarts_until(5.0) == Restarts(0, 0.0)
+    after(machine, [*ask(8, POLICY, PRODUCE), Died(10, (End(ENV, "died"), End(POLICY, "died")))])
+    after(machine, [Started(10, [0, 1]), Died(11, (KILLED,)), Started(11, [2])])
+    assert machine.restarts_until(12.0) == Restarts(2, 4.0)  # since it was last heard of
+    after(machine, [Sent(12, 1, PRODUCE), Replied(12, 1, PRODUCE, replayed=True)])
+    after(machine, [Sent(13, 2, LEARN), Replied(13, 2, LEARN)])
+    assert machine.restarts_until(14.0) == Restarts(2, 6.0)  # replaying is nothing new
+    after(machine, [Sent(14, 1, PRODUCE), Replied(14, 1, PRODUCE)])
+    assert machine.restarts_until(20.0) == Restarts(2, 6.0)
+
+
+def test_the_log_tells_what_came_before_the_end() -> None:
+    machine = state(restarts=1)
+    after(machine, [Died(1, (KILLED,)), Started(1, [2])])
+    assert log_of(machine) == ""  # one event says no more than the sentence
+    after(machine, [Died(3.5, (KILLED,))])
+    said = log_of(machine).splitlines()
+    assert said[1].endswith("-2.5 s  learner was killed by SIGKILL. It is started again.")
+    assert "learner was killed by SIGKILL" in said[2]
+    for t in range(99):
+        after(machine, [SnapshotsFailed(float(t))])
+    assert len(machine.log) == 40

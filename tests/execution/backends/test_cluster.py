@@ -17,14 +17,14 @@ from rondel.plan.parser import parse
     [
         ([{"CPU": 4.0, "GPU": 1.0}], None),
         ([{"CPU": 2.0}, {"CPU": 2.0, "GPU": 1.0}], None),
-        ([{"CPU": 2.0, "GPU": 1.0}], "asks for 4 CPU, and the cluster has 2 CPU: fewer"),
+        ([{"CPU": 2.0, "GPU": 1.0}], "asks for 4 CPU, and the cluster has 2 CPU. Use fewer"),
         (
             [{"CPU": 8.0}],
-            "asks for 1 GPU, and the cluster has no GPU at all: resources without gpu",
+            "asks for 1 GPU, and the cluster has no GPU at all. Ask for none",
         ),
         (
             [{"CPU": 3.0}, {"CPU": 1.0, "GPU": 1.0}],
-            "learner asks for 2 CPU, 1 GPU, and no node has that: the most that one has is 3 CPU, ",
+            "learner asks for 2 CPU, 1 GPU, and no node has that; the most that one has is 3 CPU, ",
         ),
     ],
 )

@@ -43,10 +43,8 @@ def unpack_worker(packed: bytes, settings: bytes) -> Any:
 
 
 def jax_settings() -> bytes:
-    """How JAX is set here. Bytes, as to unpickle some of its types would import it."""
-    import jax
-
-    return pickle.dumps(jax.config.values)
+    """How JAX is set in the driver. Bytes, as to unpickle some of its types would import it."""
+    return pickle.dumps(sys.modules["jax"].config.values)
 
 
 def configure_jax(settings: bytes) -> None:

@@ -89,7 +89,8 @@ def blocks(case: Case, seconds: float) -> Iterator[list[tuple[float, float]]]:
 
     with rondel.start("ppo", case.env, steps=2**40, **case.fields) as run:
         reports = run.rounds(at_a_time=case.in_a_call)
-        elsewhere = [] if run.ring.here else [copy for piece in run.ring.copies for copy in piece]
+        here = run.ring.lowering.in_driver
+        elsewhere = [] if here else [copy for piece in run.ring.copies for copy in piece]
 
         def switched(on: bool) -> float:
             told = run.ring.backend.get([copy.send(Request("switch"), on) for copy in elsewhere])

@@ -7,7 +7,7 @@ import pytest
 
 import rondel
 from rondel.envs.guard.check import check
-from rondel.run.setup.memory_shapes import bytes_of
+from rondel.execution.stages.memory_limit import bytes_of
 from rondel.spaces import MASK, Box, Discrete, MultiBinary
 from rondel.types import Env, EnvSpec, Step
 
@@ -141,7 +141,7 @@ def test_explain_counts_frames_once(name):
     for frames in (1, STACKED):
         fields = FIELDS[name] | {"lanes": 8, "tuned": False}
         facts = rondel.explain(name.split()[-1], flicker(frames), **fields)
-        held.append(facts.fragments[0].holds["memory"])
+        held.append(facts.pieces[0].holds["memory"])
         run = start(name, frames)
         assert held[-1] == bytes_of(run.ring.stored())
     rows = 256 if name.endswith(("dqn", "r2d2")) else 128

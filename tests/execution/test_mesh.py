@@ -56,7 +56,7 @@ assert len(ring.policy) == 1 and ring.gradient is ring.policy
 begun = jax.tree.map(np.array, ring.learner())
 run(ring, stop)
 saved, at = jax.tree.map(np.array, (ring.tree(), ring.stored())), (ring.round, ring.steps)
-apart = Ring(made, plan, Inline(meshed=False))
+apart = Ring(made, plan, Inline(devices=1))
 assert len(apart.gradient) == 2
 rings = [ring]
 if world == "jax":  # another environment begins new episodes

@@ -39,18 +39,18 @@ def test_each_piece_has_its_own() -> None:
     fields = SMALL | {"plan": "actor*2 | memory | gradient+update", "lanes": 8, "block": 4}
     found = estimate(prepare("dqn", "CartPole-v1", fields=fields))
     assert [piece.holds.keys() for piece in found.pieces] == [
-        {"weights", "rollout", "env", "what is handed over"},
-        {"memory", "what is handed over"},
+        {"weights", "rollout", "env", "messages"},
+        {"memory", "messages"},
         {"weights", "optimiser", "gradients", "batch"},
     ]
     assert found.processes == 5  # the driver's among them
     lagged = estimate(prepare("dqn", "CartPole-v1", fields=fields | {"lag": 3}))
     assert lagged.pieces[0].holds["rollout"] > 2 * found.pieces[0].holds["rollout"]
-    items, batch = (piece.holds["what is handed over"] for piece in found.pieces[:2])
-    assert lagged.pieces[0].holds["what is handed over"] == 4 * items
+    items, batch = (piece.holds["messages"] for piece in found.pieces[:2])
+    assert lagged.pieces[0].holds["messages"] == 4 * items
     assert batch == 2 * items + found.pieces[2].holds["batch"]  # of both actors, on their way in
     here = estimate(prepare("dqn", "CartPole-v1", fields=fields | {"on": "threads"}))
-    assert "what is handed over" not in here.pieces[0].holds
+    assert "messages" not in here.pieces[0].holds
     assert estimate(prepare("dqn", "CartPole-v1", fields=SMALL)).processes == 1
 
 
@@ -84,13 +84,13 @@ def test_what_does_not_fit_gets_a_sentence_with_the_knob() -> None:
     assert run.warning(8 * GIB) == ""
     assert run.warning(0) == ""  # nobody knows what is free
     assert run.warning(4 * GIB) == (
-        "This run will take about 7.0 GiB, and 4.0 GiB are free here: it may be killed. Most of it "
-        "is memory, 5.0 GiB: a smaller capacity would take less."
+        "This run needs about 7.0 GiB, but 4.0 GiB are free: it may be killed. Most of it is "
+        "memory (5.0 GiB). Use a smaller capacity."
     )
     compiled = run._replace(compiling=GIB)  # which counts, since it is not given back
-    assert compiled.warning(7 * GIB).startswith("This run will take about 8.0 GiB, and 7.0 GiB")
+    assert compiled.warning(7 * GIB).startswith("This run needs about 8.0 GiB, but 7.0 GiB")
     many = MemoryEstimate(pieces[:1], 100, 30 * GIB)
-    assert many.warning(4 * GIB).endswith("processes, 30.0 GiB: fewer copies would take less.")
+    assert many.warning(4 * GIB).endswith("processes (30.0 GiB). Use fewer copies.")
 
 
 def test_several_seeds_share_a_driver() -> None:
@@ -100,7 +100,7 @@ def test_several_seeds_share_a_driver() -> None:
     assert (one.processes, three.processes) == (4, 10)
     assert three.total == 3 * one.total - 2 * memory_estimate._DRIVER
     assert [piece.copies for piece in three.pieces] == [6, 3]
-    assert three.warning(2**20).endswith(" or fewer seeds would take less.")
+    assert three.warning(2**20).endswith(" or fewer seeds.")
     assert one.times(1) == one
 
 

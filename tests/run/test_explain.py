@@ -11,11 +11,11 @@ import rondel
 from marks import few_of
 from rondel.execution.backends import inline
 from rondel.execution.requests import Request
+from rondel.execution.stages.memory_limit import bytes_of
 from rondel.execution.workers.jax_envs import JaxEnvs
 from rondel.plan.parser import parse
 from rondel.run.preflight.explain import Explanation
 from rondel.run.preflight.messages import Message
-from rondel.run.setup.memory_shapes import bytes_of
 
 # CartPole observes 4 numbers and has 2 actions, so with 8 hidden units a network is
 # 4 * 8 + 8 + 8 * 2 + 2 = 58 numbers, 232 bytes.
@@ -36,12 +36,12 @@ def dqn(plan: Any, env: Any = "CartPole-v1", **fields: Any) -> Explanation:
 
 
 def by_name(facts: Explanation) -> dict[str, Message]:
-    return {one.what: one for one in facts.handovers}
+    return {one.what: one for one in facts.messages}
 
 
 def ways(facts: Explanation) -> list[str]:
-    """What crosses a cut; what is told to the driver is none."""
-    each = [one for one in facts.handovers if one.taker != "driver"]
+    """What crosses a cut; what goes to the driver does not."""
+    each = [one for one in facts.messages if one.taker != "driver"]
     return [f"{one.maker} {one.what} {one.taker} x{one.messages}" for one in each]
 
 
@@ -74,7 +74,7 @@ def test_every_cut_in_bytes() -> None:
 
 
 def test_what_copies_hold_and_share() -> None:
-    env, policy, memory, gradient = dqn("env*2 | policy | memory*2 | gradient+update").fragments
+    env, policy, memory, gradient = dqn("env*2 | policy | memory*2 | gradient+update").pieces
     # the first half of the lanes is 0-7, and each env copy has half of each half
     assert [share.lanes for share in env.shares] == [((0, 3), (8, 11)), ((4, 7), (12, 15))]
     assert [share.name for share in env.shares] == ["env 1 of 2", "env 2 of 2"]
@@ -152,8 +152,10 @@ def test_a_free_round_of_one_copy_hands_over_its_own_part() -> None:
         "gradient contribution update x3",
         "update weights policy x1",
     ]
-    assert "at most 3 versions old: a round is one copy's" in facts.lag_rule  # 2 * (1 + 1) - 1
-    assert [share.rows for share in facts.fragments[0].shares] == [(0, 7), (0, 7)]
+    assert (
+        "at most 3 versions: each round of a copy makes a version" in facts.lag_rule
+    )  # 2 * (1 + 1) - 1
+    assert [share.rows for share in facts.pieces[0].shares] == [(0, 7), (0, 7)]
 
 
 # Against what really happens.
@@ -209,7 +211,7 @@ HANDED = [
 @pytest.mark.parametrize(("plan", "env"), few_of(HANDED, HANDED[:1]))
 def test_a_round_hands_over_just_that(plan: str, env: str, monkeypatch: pytest.MonkeyPatch) -> None:
     facts = dqn(plan, env, on="inline")
-    assert "driver" not in {one.taker for one in facts.handovers}
+    assert "driver" not in {one.taker for one in facts.messages}
     watch = Watch(monkeypatch)
     with rondel.start("dqn", env, plan=plan, on="inline", steps=1, **DQN) as run:
         next(iter(run))
@@ -223,17 +225,18 @@ def test_a_round_hands_over_just_that(plan: str, env: str, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("plan", "fields", "lag", "numbers"),
     [
-        ("actor*2 | learner", {}, "0: a round acts with the newest weights", "those of `all`"),
+        ("actor*2 | learner", {}, "0: each round acts with the newest weights", "those of `all`"),
         (
             "actor*2 | learner",
             {"lag": 2},
-            "2, a delay line: round r acts with the weights of version max(0, r - 2), so 2 rounds",
+            "2: a fixed delay. Round r acts with the weights of version max(0, r - 2), so acting "
+            "is 2 rounds ahead",
             "those of `all --lag 2`",
         ),
         (
             "actor*2 | learner",
             {"lag": 1, "free": True},
-            "fewer than 4 are out (may_start). The learner takes the 2 oldest",
+            "fewer than 4 parts are outstanding (may_start). The learner takes the 2 oldest parts",
             "not deterministic",
         ),
         ("learner", {"plan": "actor | learner*2"}, "0:", "but not those of `all`: memory draws fr"),
@@ -253,7 +256,7 @@ def test_lag_and_numbers_in_words(
 @pytest.mark.parametrize(
     ("plan", "env", "runs"),
     [
-        ("all", "CartPole-v1", ["the whole ring: one program, which runs many rounds in a call"]),
+        ("all", "CartPole-v1", ["the whole ring: one program, many rounds per call"]),
         (
             "all",
             "gymnasium:CartPole-v1",
@@ -269,7 +272,7 @@ def test_lag_and_numbers_in_words(
             [
                 "env+policy: one program of 4 steps, one scan per block of 8 lanes",
                 "memory: draw, rank, a program each, 3 times a round",
-                "gradient+update: gradient of a batch, step of the optimiser, a program each, 3 "
+                "gradient+update: gradient of a batch, optimiser step, a program each, 3 "
                 "times a round",
             ],
         ),
@@ -287,20 +290,20 @@ def test_lag_and_numbers_in_words(
     ],
 )
 def test_what_is_fused(plan: str, env: str, runs: list[str]) -> None:
-    assert [run for fragment in dqn(plan, env).fragments for run in fragment.runs] == runs
+    assert [run for piece in dqn(plan, env).pieces for run in piece.runs] == runs
 
 
 def test_what_is_asked_of_the_machine() -> None:
-    assert [f.asks for f in dqn("actor*2 | learner", on="threads").fragments] == 2 * [{"thread": 1}]
+    assert [f.needs for f in dqn("actor*2 | learner", on="threads").pieces] == 2 * [{"thread": 1}]
     here = dqn("actor*2 | learner")
     assert (here.on, here.copies, here.processes) == ("processes", 3, 4)
     assert "processes: 4, the driver and one for each of 3 copies" in str(here)
     ray = dqn("actor*2 | learner", on="ray", resources="learner:cpu=2,gpu=1,memory=1GiB")
-    assert [f.asks for f in ray.fragments] == [{"cpu": 1}, {"cpu": 2, "gpu": 1, "memory": 2**30}]
-    assert "in all 4 cpu, 1 gpu, 1.0 GiB of memory" in " ".join(str(ray).split())
+    assert [f.needs for f in ray.pieces] == [{"cpu": 1}, {"cpu": 2, "gpu": 1, "memory": 2**30}]
+    assert "needs 4 cpu, 1 gpu, 1.0 GiB of memory" in " ".join(str(ray).split())
     ranged = " ".join(str(dqn("actor*1..2 | learner", on="ray", free=True, lag=1)).split())
     assert "each of up to 3 copies" in ranged
-    assert "2 cpu at the least, 3 cpu at the most" in ranged
+    assert "needs at least 2 cpu and at most 3 cpu" in ranged
     assert "actor, 1 to 2 copies" in ranged
     with pytest.raises(rondel.RondelError, match="with --free, or a number of copies"):
         dqn("actor*auto | learner", on="ray")
@@ -327,26 +330,25 @@ dqn on jax:CartPole-v1, 16 lanes in blocks of 8
 
 plan      actor*2 | learner
 on        processes: 4, the driver and one for each of 3 copies
-lag       1, a delay line: round r acts with the weights of version max(0,
-          r - 1), so 1 round is under way while the learner is busy with the one
-          before
+lag       1: a fixed delay. Round r acts with the weights of version max(0,
+          r - 1), so acting is 1 round ahead of the learner
 numbers   deterministic and the same on every backend: those of `all --lag 1`
-round     4 steps a lane, then 3 draws of 16 rows
+round     4 steps per lane, then 3 draws of 16 rows
 
 actor, 2 copies: env+policy
   runs    env+policy: one program of 4 steps, one scan per block of 8 lanes
   lanes   0-7 | 8-15
-  holds   env 264 bytes, policy 248 bytes, each copy
-  asks    1 process, each copy
+  holds   env 264 bytes, policy 248 bytes per copy
+  needs   1 process per copy
 
 learner: memory+gradient+update
   runs    memory+gradient+update: one program for all 3 draws of a round
   lanes   0-15
-  rows    0-15 of each drawn batch
+  rows    0-15 of each batch
   holds   memory 17.1 KiB, update 940 bytes
-  asks    1 process
+  needs   1 process
 
-handed over in a round                         a message  messages      in all
+messages of a round                                 size    number       total
   policy -> memory      items                    1.3 KiB         2     2.6 KiB
       obs float32[8, 5, 4], action int32[8, 4], reward float32[8, 4],
       discount float32[8, 4], offset int32[8, 4], valid bool[8, 4],
@@ -361,7 +363,7 @@ handed over in a round                         a message  messages      in all
       valid bool[8, 4]
   update -> driver      metrics                 16 bytes         1    16 bytes
       grad_norm float32[], loss/q float32[], q float32[], td_error float32[]
-  all of it                                                      9     3.7 KiB
+  total                                                          9     3.7 KiB
 """
 
 

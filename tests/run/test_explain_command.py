@@ -65,7 +65,7 @@ def test_what_can_not_run_is_refused(
 
 
 def test_shards_are_refused_that_fit_one_by_one_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = dqn("actor | memory*2 | gradient+update").fragments[1].holds["memory"]
+    one = dqn("actor | memory*2 | gradient+update").pieces[1].holds["memory"]
     assert one is not None
     monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": 2 * one - 1}.get)
     for do in (rondel.explain, rondel.start):
@@ -79,7 +79,7 @@ def test_shards_are_refused_that_fit_one_by_one_only(monkeypatch: pytest.MonkeyP
 def test_one_copy_of_each_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     from rondel.run.setup import checks, prepare
 
-    monkeypatch.setattr(checks, "shard_like", None)
+    monkeypatch.setattr(checks, "ShapeModel", None)
     fields = {k: v for k, v in DQN.items() if k != "tuned"}
     prepare.prepare("dqn", "CartPole-v1", fields=fields | {"plan": "actor*2 | learner"})
     with pytest.raises(TypeError):
@@ -93,12 +93,12 @@ def test_json_is_the_record(capsys: pytest.CaptureFixture[str]) -> None:
     main.main(["explain", "dqn", "CartPole-v1", *FLAGS, "--plan", "actor*2 | learner", "--json"])
     told = json.loads(capsys.readouterr().out)
     assert told["plan"] == "actor*2 | learner"
-    assert told["fragments"][0]["shares"][1] == {
+    assert told["pieces"][0]["shares"][1] == {
         "name": "actor 2 of 2",
         "lanes": [[8, 15]],
         "rows": None,
     }
-    assert told["handovers"][0]["round_bytes"] == 16 * 164  # as above
+    assert told["messages"][0]["round_bytes"] == 16 * 164  # as above
     main.main(["explain", "dqn", "CartPole-v1", *FLAGS, "--plan", "actor*2 | learner"])
     assert capsys.readouterr().out == f"{dqn('actor*2 | learner')}\n"
 

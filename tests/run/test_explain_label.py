@@ -65,12 +65,12 @@ def test_what_crosses_a_cut(plan: str, crosses: list[str]) -> None:
 
 
 def test_what_its_copies_do() -> None:
-    _, _, label, _ = explained(HOME).fragments
+    _, _, label, _ = explained(HOME).pieces
     assert label.runs == ("label: labels of a batch, 4 times a round",)
     assert [share.rows for share in label.shares] == [(0, 15), (16, 31)]
     assert [share.lanes for share in label.shares] == [(), ()]
     assert label.holds == {}
-    assert explained("actor*2 | learner").fragments[1].runs == (
+    assert explained("actor*2 | learner").pieces[1].runs == (
         "memory+label+gradient+update: one program for all 4 draws of a round",
     )
 

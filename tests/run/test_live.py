@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rondel.execution.backends.lowering import Kind, Lowering
 from rondel.execution.telemetry.timing import (
     DATA,
     SIMULATOR,
@@ -26,7 +27,7 @@ class Ring:
     """Two actors and a learner, who say what the test tells them to."""
 
     plan = parse("actor*2 | learner")
-    here = spreads = False
+    lowering = Lowering(Kind.ROUNDS, plan)
     meter = Meter()  # the driver's: it has done nothing
 
     def __init__(self) -> None:

@@ -19,12 +19,13 @@ from rondel.cli import main
 from rondel.envs.world import is_installed
 from rondel.errors import RondelError
 from rondel.execution.telemetry.timing import SIMULATOR, STARTING
+from rondel.plan.parser import parse
 from rondel.run.display.display import Progress, Silent
 from rondel.run.display.utilisation import Utilisation
 from rondel.run.profiling import live
 from rondel.run.profiling.diagnosis import diagnose
 from rondel.run.profiling.stage_timing import wider
-from rondel.run.setup.memory_shapes import shard_like
+from rondel.run.setup.shape_model import ShapeModel
 from rondel.types import Algorithm, EnvSpec
 
 SMALL = {"lanes": 8, "rollout": 16, "epochs": 1, "minibatches": 1, "hidden": (8,), "tuned": False}
@@ -213,7 +214,8 @@ def test_what_is_wider_has_more_rows_in_every_stage(algorithm: str, env: str) ->
         task = run.setup.task
         wide = wider(run.setup).task
     assert wide.lanes == 4 * task.lanes
-    assert shard_like(wide, 1, None).rows == 4 * shard_like(task, 1, None).rows
+    whole = parse("all")
+    assert ShapeModel(wide, whole, None).rows == 4 * ShapeModel(task, whole, None).rows
     assert wide.algorithm.memory.draws == task.algorithm.memory.draws
 
 

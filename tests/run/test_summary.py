@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from rondel.cli import output
+from rondel.execution.backends.lowering import Kind, Lowering
 from rondel.formatting import plural
 from rondel.plan.parser import parse
 from rondel.run.preflight import render
@@ -34,7 +35,8 @@ COST = MemoryEstimate(
 
 def fake_run(on: str, addresses: tuple[str, ...] = ()) -> Any:
     copies = [SimpleNamespace(address=at) for at in addresses]
-    ring = SimpleNamespace(plan=parse("actor*2 | learner", lag=1), fused=False, spreads=False)
+    ring = SimpleNamespace(plan=parse("actor*2 | learner", lag=1))
+    ring.lowering = Lowering(Kind.ROUNDS, ring.plan, in_driver=on == "inline")
     ring.copies = [copies[:2], copies[2:]]
     memory = SimpleNamespace(draws=8, warmup_rounds=0)
     task = SimpleNamespace(lanes=16, block=8, seed=0)
@@ -57,18 +59,16 @@ def test_before_a_run_it_is_said_what_runs_where_and_what_it_costs() -> None:
             "",
             "learner in a process of its own: weights 2.0 KiB, optimiser 4.0 KiB, memory 1.0 GiB",
         ),
-        ("round", "32 steps a lane, then 8 draws"),
+        ("round", "32 steps per lane, then 8 draws"),
         (
             "memory",
-            "about 2.2 GiB of 20.0 GiB that are free here: 4 processes 1.2 GiB, actor x 2 6.0 MiB, "
-            "learner 1.0 GiB",
+            "~2.2 GiB (20.0 GiB free): 4 processes 1.2 GiB, actor x 2 6.0 MiB, learner 1.0 GiB",
         ),
         ("until", "5,000 steps, seed 0"),
         # 16 lanes of 32 steps are a tenth of them
         (
             "note",
-            "it ends with a whole round, of up to 512 steps, and so may do up to 511 more than "
-            "5,000",
+            "Runs stop at round boundaries (512 steps): this one may exceed --steps by up to 511.",
         ),
         ("note", "careful"),
         ("folder", "runs/a"),
@@ -81,15 +81,14 @@ def test_before_a_run_it_is_said_what_runs_where_and_what_it_costs() -> None:
     ]
     inline = dict(render.rows(fake_run("inline"), COST, 0))
     assert inline["runs"].startswith("actor x 2 in this process")
-    assert inline["memory"].startswith("about 2.2 GiB: 4 processes")
+    assert inline["memory"].startswith("~2.2 GiB: 4 processes")
     compiled = COST._replace(compiling=2**29)
     said = dict(render.rows(fake_run("processes"), compiled, 20 * 2**30))["memory"]
     assert said.startswith(
-        "about 2.2 GiB, up to 512.0 MiB more if its programs are not compiled yet, of "
-        "20.0 GiB that are free here: 4 processes 1.2 GiB, "
+        "~2.2 GiB, plus up to 512.0 MiB while compiling (20.0 GiB free): 4 processes 1.2 GiB, "
     )
     said = dict(render.rows(fake_run("processes"), compiled, 0))["memory"]
-    assert "not compiled yet: 4 processes" in said
+    assert "while compiling: 4 processes" in said
 
 
 def test_a_speed_that_is_not_known_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
@@ -154,15 +153,17 @@ def test_a_warm_up_that_outlasts_the_run_is_pointed_out(rounds: int, learns: boo
     run.setup.task.algorithm.memory.warmup_rounds = rounds
     said = dict(render.rows(run, COST, 0))["round"]
     assert said.endswith("of warm-up") == learns
-    assert ("nothing will be learned" in said) != learns
+    assert ("learns nothing" in said) != learns
 
 
 def test_one_program_on_several_devices_is_said_to_be() -> None:
     run = fake_run("inline")
-    run.ring.fused, run.ring.plan, run.ring.copies = True, parse("all*2"), [[None]]
+    run.ring.plan, run.ring.copies = parse("all*2"), [[None]]
+    run.ring.lowering = Lowering(Kind.DATA_PARALLEL, run.ring.plan, devices=2)
     cost = MemoryEstimate((PieceMemory("all", 2, {}),), 1, 0)
     assert dict(render.rows(run, cost, 0))["plan"] == "all*2: one fused XLA program on 2 devices"
     run.ring.plan = parse("all")
+    run.ring.lowering = Lowering(Kind.FUSED, run.ring.plan)
     assert dict(render.rows(run, cost, 0))["plan"] == "all: one fused XLA program"
 
 
@@ -171,4 +172,4 @@ def test_rounds_that_are_much_of_a_run_are_pointed_out(steps: int, said: bool) -
     run = fake_run("processes")  # a round is 512 steps, a twentieth of 10,240
     run.limits.steps = steps
     notes = [text for label, text in render.rows(run, COST, 0) if label == "note"]
-    assert ("a whole round, of up to 512 steps" in notes[0]) == said
+    assert ("round boundaries (512 steps)" in notes[0]) == said

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
+from rondel.execution.backends.lowering import Kind, lower
 from rondel.execution.backends.protocol import Copy, Restarts, worker_factory
 from rondel.execution.backends.serve_request import stage_of
 from rondel.execution.hostenv.host_envs import DirectEnvClient
 from rondel.execution.requests import LEARN, STEP, Request
-from rondel.execution.stages.task import Task
 from rondel.execution.telemetry.timeouts import HangWarning
 from rondel.execution.telemetry.timing import PYTHON, Meter, PiggybackedTimings, ready
-from rondel.execution.workers import data_parallel, gradient_parallel
+from rondel.execution.workers.data_parallel import DataParallelWorker
+from rondel.execution.workers.gradient_parallel import GradientParallelWorker
 from rondel.plan.plan import Plan, copy_name, env_copies_of, has_separate_envs
 from rondel.types import Env
 
@@ -55,23 +56,25 @@ class Inline:
     """The backend that is a plain loop.
 
     Copies of the whole ring, or of its gradients, are one program where there is a device for each;
-    `meshed=False` runs them in turn all the same. A step of a host environment that takes more than
-    `deadline` seconds is said to.
+    `devices=1` runs them in turn nevertheless. A step of a host environment that takes
+    more than `deadline` seconds causes a warning.
     """
 
-    def __init__(self, meshed: bool = True, deadline: float = 600.0) -> None:
-        self._meshed, self._deadline = meshed, deadline
+    def __init__(self, devices: int | None = None, deadline: float = 600.0) -> None:
+        self._devices, self._deadline = devices, deadline
         self._watch: HangWarning | None = None
         self._copies: list[InlineProxy] = []
         self.meter = Meter()  # of this thread: the driver's and all copies'
 
     def launch(self, task: Any, plan: Plan) -> list[list[Copy]]:
-        if self._meshed and data_parallel.fits(task, plan):
-            return self._in_one_place(data_parallel.DataParallelWorker(task, plan), plan)
-        if isinstance(task, Task) and not isinstance(task.env, Env):
+        self.lowering = lower(task, plan, in_driver=True, devices=self._devices)
+        kind = self.lowering.kind
+        if kind is Kind.DATA_PARALLEL:
+            return self._in_one_place(DataParallelWorker(task, plan), plan)
+        if not isinstance(task.env, Env):
             self._watch = HangWarning(task.env.spec.id, self.meter, self._deadline)
-        if self._meshed and gradient_parallel.fits(plan):
-            return self._in_one_place(gradient_parallel.GradientParallelWorker(task, plan), plan)
+        if kind is Kind.GRADIENT_PARALLEL:
+            return self._in_one_place(GradientParallelWorker(task, plan), plan)
         pieces: list[list[Any]] = []
         for piece, (_, copies, _) in enumerate(plan.pieces):
             pieces.append([])

@@ -45,7 +45,6 @@ class BackendInfo:
     elastic: bool = False  # the copies of a range, `actor*4..16`, may come and go
     takes_resources: bool = False  # pieces may ask for CPUs, GPUs and memory
     takes_address: bool = False  # it can join a cluster that runs already
-    fuses_copies: bool = False  # copies may become one program over several devices
     library: str = ""  # the package that it needs beside Rondel's own
     install: str = ""  # the command that installs it
 
@@ -53,6 +52,11 @@ class BackendInfo:
     def unit(self) -> str:
         """What holds one copy, without its article; "" if copies take turns."""
         return self.place.partition(" ")[2]
+
+    @property
+    def in_driver(self) -> bool:
+        """Copies take turns in the driver's thread, or are one program there."""
+        return not self.place
 
     @property
     def beside(self) -> bool:
@@ -139,7 +143,6 @@ _BUILT_IN = {
             IN_DRIVER,
             "all copies take turns in the driver's thread; the default for a plan without cuts",
             _inline,
-            fuses_copies=True,
         ),
         BackendInfo(
             "threads", "a thread for each copy, in the driver's process", _threads, "a thread"

@@ -48,8 +48,7 @@ class AsyncLoop:
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
         copies = len(ring.policy)
-        # where each copy makes its own gradients a round is one copy's, as in A3C
-        self.own = ring.gradient is ring.policy
+        self.own = ring.lowering.own_rounds
         self.n = 1 if self.own else copies
         self.k = copies * (ring.plan.lag + 1) - 1 if self.own else ring.plan.lag
         self.acting: Sequence[int] = range(copies)  # those that may start a flight

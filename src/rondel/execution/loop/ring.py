@@ -10,6 +10,7 @@ import jax
 
 from rondel.errors import RondelError
 from rondel.execution.backends.inline import Inline
+from rondel.execution.backends.lowering import Lowering, lower
 from rondel.execution.backends.protocol import Backend, Copy, Restarts
 from rondel.execution.hostenv.partition import LaneShare
 from rondel.execution.loop.elastic import ElasticBackend, ElasticWorkers
@@ -21,7 +22,7 @@ from rondel.execution.workers.lane_trees import concat_lanes, take_share
 from rondel.plan.parser import parse
 from rondel.plan.pieces import ORDER
 from rondel.plan.plan import Plan
-from rondel.types import Env, Tree
+from rondel.types import Tree
 
 UNCUT = parse("all")
 _WARM = 2  # rounds until all programs of a cut ring have run: the first may do some things once
@@ -49,8 +50,7 @@ class Ring:
     def __init__(self, task: Task, plan: Plan = UNCUT, backend: Backend | None = None) -> None:
         self.task, self.plan = task, plan
         self.backend = backend or Inline()
-        self.here = hasattr(self.backend, "meter")  # are all copies in the driver's thread?
-        self.meter: Meter = getattr(self.backend, "meter", None) or Meter()  # of that thread
+        self.meter: Meter = getattr(self.backend, "meter", None) or Meter()  # the driver's
         self.base: TimingBaseline | None = None
         self._warm = 0  # rounds here in which something was learned, or calls of several
         self.round, self.steps = 0, 0
@@ -61,6 +61,8 @@ class Ring:
         self._means = jax.jit(episode_stats.means)
         try:
             self.copies = copies = self.backend.launch(task, plan)  # of each piece
+            made: Lowering | None = getattr(self.backend, "lowering", None)  # in this thread
+            self.lowering = made or lower(task, plan, in_driver=False)
             self.env, self.policy, self.memory, self.label, self.gradient, self.update = (
                 copies[plan.pieces.index(plan.piece_of(stage))] for stage in ORDER
             )
@@ -83,19 +85,8 @@ class Ring:
 
     @property
     def fused(self) -> bool:
-        """Is the whole ring one program?"""
-        alone = len(self.plan.pieces) == len(self.policy) == 1 and not self.plan.lag
-        return alone and isinstance(self.task.env, Env) and not self.pending
-
-    @property
-    def spreads(self) -> bool:
-        """Are all pieces in one fragment, which has its gradients on several devices?"""
-        return len(self.copies) > 1 and all(piece is self.copies[0] for piece in self.copies)
-
-    @property
-    def learns_at_once(self) -> bool:
-        """Is all that a round learns one program, which runs, and learns nothing, in a warm-up?"""
-        return self.memory is self.gradient is self.update and len(self.update) == 1
+        """Does one program run the next rounds? Rounds in flight are learned from before that."""
+        return self.lowering.one_program and not self.pending
 
     def _present(self) -> dict[int, Copy]:
         """The policy's copies that run, by number: all of them, where the plan has no range."""
@@ -229,7 +220,7 @@ class Ring:
         here = list(self._present().values())
         every = [here if piece is self.policy else piece for piece in self.copies]
         told = [[(copy.name, self._clocked(copy)) for copy in piece] for piece in every]
-        if not self.here:  # then none of their marks was the driver's
+        if not self.lowering.in_driver:  # then none of their marks was the driver's
             self.meter.mark("driver", ROUNDS)
         return told
 

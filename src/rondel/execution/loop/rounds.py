@@ -61,7 +61,7 @@ def dispatch_learning(ring: Ring, made: Rollout, round: int) -> list[Promise]:
     for copy in update:
         copy.absorb(*made.summary)
     metrics = []
-    if ring.learns_at_once:
+    if ring.lowering.learns_in_one_program:
         metrics.append(update[0].learn(round))
     elif round >= ring.task.algorithm.memory.warmup_rounds:
         if (known := label_variables(ring)) is not None:

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rondel.execution.backends.inline import Inline, InlineProxy
+from rondel.execution.backends.lowering import lower
 from rondel.execution.backends.protocol import Copy
 from rondel.execution.loop.ring import Ring
 from rondel.execution.loop.rounds import Report, make_report
@@ -32,7 +33,6 @@ from rondel.execution.stages.memory_limit import check_fits_in_memory
 from rondel.execution.stages.task import (
     Task,
     jit_computed_leaves,
-    keeps_state,
     with_keys,
     without_keys,
 )
@@ -43,12 +43,6 @@ from rondel.types import Array, Tree
 
 _PARTS = ("learner", "env", "step", "lanes", "memory")
 _LAST = 2**30  # no round is beyond
-
-
-def fits(task: Task, plan: Plan) -> bool:
-    """Is the whole ring one program, whose environments can be stacked?"""
-    alone = len(plan.pieces) == 1 and plan.pieces[0].copies == 1 and not plan.lag and not plan.free
-    return alone and keeps_state(task.env)
 
 
 class Vector(Metered):
@@ -280,8 +274,7 @@ class InVector(Inline):
         self._rings, self._number, self.meter = rings, number, rings.meter
 
     def launch(self, task: Any, plan: Plan) -> list[list[Copy]]:
-        del task, plan
-        rings = self._rings
+        self.lowering, rings = lower(task, plan, in_driver=True), self._rings
         self._copies = [InlineProxy("all", Seed(rings.vector, self._number), rings.meter)]
         return [list(self._copies)]
 

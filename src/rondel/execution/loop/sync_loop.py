@@ -61,7 +61,7 @@ def run_rounds(
         stop_if_not_finite(reports, advice)
         ring.backend.settled()
         ring.settle()
-        ring.meter.mark("driver", PYTHON if ring.here else ROUNDS)
+        ring.meter.mark("driver", PYTHON if ring.lowering.in_driver else ROUNDS)
         yield from reports
         ring.meter.mark("driver", CALLBACK)  # whoever takes the rounds has had the time since
         n = at_a_time or next_pace(n, spent, fused.max_rounds_per_call(ring.task))

@@ -23,7 +23,6 @@ from rondel.execution.stages.learning import GradientContribution, Peers
 from rondel.execution.stages.task import (
     Task,
     jit_computed_leaves,
-    keeps_state,
     with_keys,
     without_keys,
 )
@@ -34,17 +33,6 @@ from rondel.types import Array, Tree
 
 _SMALL = 2**18  # numbers in an array
 _EVERY, _SAME = PartitionSpec("copy"), PartitionSpec()  # type: ignore[no-untyped-call]
-
-
-def copies_in(plan: Plan) -> int:
-    """How many copies of the whole ring a plan is, and nothing else; 1 if it is no such plan."""
-    at_once = plan.lag == 0 and not plan.free
-    return plan.pieces[0].copies if at_once and len(plan.pieces) == 1 else 1
-
-
-def fits(task: Task, plan: Plan) -> bool:
-    """Is this plan copies of the whole ring, with a device for each?"""
-    return keeps_state(task.env) and 1 < copies_in(plan) <= jax.local_device_count()
 
 
 class DataParallelWorker(Metered):

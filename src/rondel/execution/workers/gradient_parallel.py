@@ -22,24 +22,10 @@ from rondel.execution.workers.data_parallel import all_gather, flatten_copies, u
 from rondel.execution.workers.lane_trees import take_share
 from rondel.execution.workers.stage_worker import StageWorker
 from rondel.plan.parser import parse
-from rondel.plan.plan import Plan, has_separate_envs
+from rondel.plan.plan import Plan
 from rondel.types import Array, Tree
 
 _SAME = PartitionSpec()  # type: ignore[no-untyped-call]
-
-
-def parts_in(plan: Plan) -> int:
-    """How many gradients a plan makes at a time, if they are all that it has copies of; else 1."""
-    alone = all(
-        piece.copies == 1 or set(piece.stages) <= {"label", "gradient"} for piece in plan.pieces
-    )
-    at_once = plan.lag == 0 and not plan.free and not has_separate_envs(plan)
-    return plan.copies("gradient") if alone and at_once else 1
-
-
-def fits(plan: Plan) -> bool:
-    """Are gradients all that this plan has copies of, with a device for each?"""
-    return 1 < parts_in(plan) <= jax.local_device_count()
 
 
 class GradientParallelWorker(StageWorker):

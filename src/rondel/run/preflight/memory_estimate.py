@@ -1,8 +1,7 @@
-"""What a run will take of a machine's memory, from shapes alone: before anything is made.
+"""The memory of a run, estimated from shapes before anything is made.
 
-It is the arrays that last, or that are there once a round, what a process takes by itself, and what
-is left of compiling. What XLA takes while a program runs is not in it, and nobody knows what an
-environment outside JAX takes.
+Counted: arrays that last or that each round makes, processes by themselves, and what compiling
+leaves behind. Not counted: what XLA needs while a program runs, and environments outside JAX.
 """
 
 from __future__ import annotations
@@ -11,20 +10,14 @@ from functools import partial
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
 from rondel.execution.backends import registry
-from rondel.execution.hostenv.seeds import Purpose
-from rondel.execution.stages import acting, learning
-from rondel.execution.stages.rng import per_lane, purpose_key
-from rondel.execution.stages.task import Task, keeps_state
-from rondel.execution.workers import gradient_parallel
+from rondel.execution.backends.lowering import Kind
+from rondel.execution.stages.memory_limit import bytes_of
 from rondel.formatting import size
 from rondel.plan.pieces import Piece
-from rondel.plan.plan import Plan
-from rondel.run.setup.memory_shapes import Shard, bytes_of, shard_like
 from rondel.run.setup.prepare import Setup
+from rondel.run.setup.shape_model import ShapeModel
 from rondel.types import Env, Tree
 
 _MIB = 2**20
@@ -38,7 +31,7 @@ _SMALL_PIECE = 40 * _MIB  # with environments outside JAX only
 # that learns. A program that was compiled before is read from disk
 _COMPILING = 250 * _MIB
 _LEARNER = {"label", "gradient", "update"}  # who knows all that is learned, not how to act alone
-_HANDED = "what is handed over"
+_MESSAGES = "messages"
 _KNOBS = {
     "memory": "a smaller capacity",
     "frames": "a smaller capacity",
@@ -46,7 +39,7 @@ _KNOBS = {
     "env": "fewer lanes",
     "batch": "a smaller batch",
     "processes": "fewer copies",
-    _HANDED: "fewer cuts",
+    _MESSAGES: "fewer cuts",
 }
 
 
@@ -79,7 +72,7 @@ class MemoryEstimate(NamedTuple):
         return self.process_bytes + sum(piece.total for piece in self.pieces)
 
     def times(self, rings: int) -> MemoryEstimate:
-        """That of so many such runs at a time, which share the driver's process."""
+        """That of several such runs at a time, which share the driver's process."""
         pieces = tuple(piece._replace(copies=rings * piece.copies) for piece in self.pieces)
         processes = 1 + rings * (self.processes - 1)
         each = self.driver + rings * (self.process_bytes - self.driver)
@@ -87,7 +80,7 @@ class MemoryEstimate(NamedTuple):
         return MemoryEstimate(pieces, processes, each, rings * self.rings, self.driver, compiling)
 
     def warning(self, room: int) -> str:
-        """A sentence if it will not fit into so many bytes; nothing if it will."""
+        """A sentence if it does not fit into `room` bytes, else nothing."""
         most = self.total + self.compiling
         if not room or most <= room:
             return ""
@@ -98,24 +91,23 @@ class MemoryEstimate(NamedTuple):
         largest = max(held, key=lambda what: held[what])
         fewer = " or fewer seeds" if self.rings > 1 else ""
         return (
-            f"This run will take about {size(most)}, and {size(room)} are free here: it may be "
-            f"killed. Most of it is {largest}, {size(held[largest])}: "
-            f"{_KNOBS.get(largest, 'a smaller network')}{fewer} would take less."
+            f"This run needs about {size(most)}, but {size(room)} are free: it may be killed. Most "
+            f"of it is {largest} ({size(held[largest])}). Use "
+            f"{_KNOBS.get(largest, 'a smaller network')}{fewer}."
         )
 
 
 def estimate(setup: Setup) -> MemoryEstimate:
-    """The cost of a run that is ready to be made."""
+    """The memory of a run that is set up."""
     task, plan, backend = setup.task, setup.plan, registry.find(setup.options.on)
-    shard = shard_like(task, plan.copies("memory"), backend.name)
+    shapes, lowering = ShapeModel(task, plan, backend.name), setup.lowering
     pieces = tuple(
-        PieceMemory(piece.name, piece.copies, _holds(task, plan, piece, shard))
-        for piece in plan.pieces
+        PieceMemory(piece.name, piece.copies, _holds(shapes, piece)) for piece in plan.pieces
     )
     if backend.own_process:
-        pieces = tuple(map(partial(_handing, task, plan, shard), plan.pieces, pieces))
-    if backend.fuses_copies and gradient_parallel.fits(plan):
-        pieces = tuple(map(partial(_on_devices, plan.copies("gradient")), plan.pieces, pieces))
+        pieces = tuple(map(partial(_with_messages, shapes), plan.pieces, pieces))
+    if lowering.kind is Kind.GRADIENT_PARALLEL:
+        pieces = tuple(map(partial(_on_devices, lowering.devices), plan.pieces, pieces))
     apart = plan.pieces if backend.own_process else ()
     hosted = not isinstance(task.env, Env)
     each = [
@@ -132,46 +124,43 @@ def estimate(setup: Setup) -> MemoryEstimate:
     return MemoryEstimate(pieces, processes, driver + sum(each), 1, driver, sum(compiled))
 
 
-def _holds(task: Task, plan: Plan, piece: Piece, shard: Shard) -> dict[str, int]:
-    stages, lanes = piece.stages, task.lanes // piece.copies
-    learner = jax.eval_shape(partial(learning.init_learner, task), np.uint32(0))
-    weights = bytes_of(jax.eval_shape(task.algorithm.learning, learner))
-    held = dict[str, int]()
+def _holds(shapes: ShapeModel, piece: Piece) -> dict[str, int]:
+    stages, plan, held = piece.stages, shapes.plan, dict[str, int]()
+    states = {
+        stage: bytes_of(state) for stage, state in shapes.states(piece).items() if state is not None
+    }
+    variables = bytes_of(shapes.variables)
     if _LEARNER & set(stages):
-        held["weights"] = weights
+        held["weights"] = variables
     elif "policy" in stages:
-        held["weights"] = bytes_of(acting.weights_like(task))
+        held["weights"] = bytes_of(shapes.weights)
     if "update" in stages:
-        held["optimiser"] = max(0, bytes_of(learner) - weights)
+        held["optimiser"] = max(0, states["update"] - variables)
     if "gradient" in stages:
-        held["gradients"] = weights
+        held["gradients"] = variables
     if {"label", "gradient"} & set(stages):
-        held["batch"] = bytes_of(shard.batch) * plan.copies("memory") // piece.copies
+        held["batch"] = bytes_of(shapes.batch) * plan.copies("memory") // piece.copies
     if "memory" in stages:
-        frames = _frames(shard.memory)
-        held |= {"memory": bytes_of(shard.memory) - frames}
+        frames = _frames(shapes.memory)
+        held |= {"memory": states["memory"] - frames}
         held |= {"frames": frames} if frames else {}
     if "policy" in stages:
-        lane = jax.eval_shape(lambda: jnp.arange(lanes, dtype=jnp.int32))
-        rows = bytes_of(acting.row_like(task, lane)) * task.algorithm.rollout
-        items = bytes_of(acting.produced_like(task, lanes)[0])
-        held["rollout"] = rows + items * (1 + plan.lag)
-    if "env" in stages and keeps_state(task.env):
-        keys = jax.eval_shape(lambda: per_lane(purpose_key(0, Purpose.ENV), jnp.arange(lanes)))
-        held["env"] = bytes_of(jax.eval_shape(task.env.init, keys)[0])
+        rows = bytes_of(shapes.rollout_row) * shapes.task.algorithm.rollout
+        held["rollout"] = rows + bytes_of(shapes.items) * (1 + plan.lag)
+    if "env" in states:
+        held["env"] = states["env"]
     return held
 
 
-def _handing(task: Task, plan: Plan, shard: Shard, piece: Piece, cost: PieceMemory) -> PieceMemory:
+def _with_messages(shapes: ShapeModel, piece: Piece, cost: PieceMemory) -> PieceMemory:
     """With the messages of a round: who makes one keeps it, who takes items copies them first."""
-    stages, held = set(piece.stages), 0
+    stages, plan, held = set(piece.stages), shapes.plan, 0
     if len({"policy", "memory"} & stages) == 1:
-        acts = "policy" in stages
-        items = bytes_of(acting.produced_like(task, task.lanes // piece.copies)[0])
-        held += items * (1 + plan.lag if acts else 1)
+        rounds = 1 + plan.lag if "policy" in stages else 1
+        held += bytes_of(shapes.items) * plan.copies("policy") // piece.copies * rounds
     if "memory" in stages and not {"label", "gradient"} & stages:
-        held += bytes_of(shard.batch)
-    return cost._replace(holds=cost.holds | {_HANDED: held}) if held else cost
+        held += bytes_of(shapes.batch)
+    return cost._replace(holds=cost.holds | {_MESSAGES: held}) if held else cost
 
 
 def _on_devices(devices: int, piece: Piece, cost: PieceMemory) -> PieceMemory:

@@ -12,8 +12,8 @@ from math import gcd
 
 from rondel.errors import RondelError
 from rondel.execution.backends import registry
+from rondel.execution.backends.lowering import lower
 from rondel.execution.stages.task import keeps_state
-from rondel.execution.workers import data_parallel, gradient_parallel
 from rondel.plan.parser import parse
 from rondel.plan.pieces import Piece
 from rondel.plan.plan import Plan
@@ -45,14 +45,13 @@ def _candidates(setup: Setup, purpose: str) -> Iterator[tuple[Plan, str | None]]
             yield parse("all"), registry.IN_DRIVER
         case "fewer cuts" if len(plan.pieces) > 2 and acting > 1 and not plan.free:
             yield parse(f"actor*{acting} | learner", plan.lag), on
-        case "several cores" if str(plan) == "all" and not plan.lag and backend.fuses_copies:
+        case "several cores" if str(plan) == "all" and not plan.lag and backend.in_driver:
             if jax_process.configured_threads() == 1:  # else XLA uses all of them
                 for n in range(cores, 1, -1):
                     text = f"all*{n}" if pure else f"actor+memory | gradient*{n} | update"
                     yield parse(text), registry.IN_DRIVER
         case "one program" if backend.beside:  # if these copies are not one yet
-            whole = data_parallel.copies_in(plan) if pure else 1
-            if 1 < max(whole, gradient_parallel.parts_in(plan)) <= cores:
+            if lower(setup.task, plan, in_driver=True, devices=cores).devices > 1:
                 yield plan, registry.IN_DRIVER
         case "lag" if len(plan.pieces) > 1 and not plan.free and not plan.lag:
             yield replace(plan, lag=1), on

@@ -13,8 +13,10 @@ from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 from rondel.errors import RondelError
+from rondel.execution.backends.lowering import Kind
 from rondel.execution.backends.protocol import Restarts
 from rondel.execution.loop.ring import Ring
+from rondel.execution.stages.memory_limit import bytes_of
 from rondel.execution.telemetry.timing import (
     STARTING,
     WAITING,
@@ -27,7 +29,6 @@ from rondel.formatting import size
 from rondel.plan.parser import parse
 from rondel.run.session.run import Run
 from rondel.run.setup import jax_process
-from rondel.run.setup.memory_shapes import bytes_of
 from rondel.run.setup.prepare import Setup
 from rondel.spaces import zeros
 from rondel.types import Env
@@ -193,7 +194,7 @@ def take_profile(run: Run) -> tuple[Profile, list[dict[str, Any]]]:
     every, driver = ring.metered(), ring.meter.report()
     rows: dict[str, tuple[str, TimingReport]] = {}
     for name, one in chain(*every, [("driver", driver)]):
-        rows.setdefault(one.who, (IN_TURN if _in_turn(ring) else name, one))
+        rows.setdefault(one.who, (IN_TURN if ring.lowering.takes_turns else name, one))
     events = [traced(name, i, one) for i, (name, one) in enumerate(rows.values())]
     base = ring.base if ring.base and ring.round > ring.base.round else None
     before = base.told if base else {}
@@ -245,16 +246,12 @@ def _since(told: Timings, before: Mapping[str, Timings]) -> TimingSummary:
     return TimingSummary(told.who, seconds, spent, 0)
 
 
-def _in_turn(ring: Ring) -> bool:
-    """Do several pieces share the driver's thread?"""
-    return ring.here and len(ring.copies) > 1 and not ring.spreads
-
-
 def _names(ring: Ring) -> list[str]:
     """A name for each piece: the same for those that share a thread or a program."""
-    if _in_turn(ring) or ring.spreads:
-        return [IN_TURN if _in_turn(ring) else "all"] * len(ring.copies)
-    return [piece.name for piece in ring.plan.pieces]
+    if ring.lowering.kind is Kind.GRADIENT_PARALLEL:
+        return ["all"] * len(ring.copies)
+    turns = ring.lowering.takes_turns
+    return [IN_TURN if turns else piece.name for piece in ring.plan.pieces]
 
 
 def traced(name: str, number: int, told: TimingReport) -> list[dict[str, Any]]:

@@ -57,7 +57,7 @@ def wider(setup: Setup, **brought: Any) -> Setup:
 
 def time_stages(task: Task) -> dict[str, float]:
     """Seconds of a round in each stage."""
-    ring = Ring(task, _CUT, Inline(meshed=False))
+    ring = Ring(task, _CUT, Inline(devices=1))
     try:
         run_round(ring)  # it compiles
         began = time.monotonic()

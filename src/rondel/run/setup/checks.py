@@ -8,14 +8,14 @@ from rondel.envs.registry import id_without_world, world_of
 from rondel.errors import RondelError
 from rondel.execution.backends import registry
 from rondel.execution.stages import learning
-from rondel.execution.stages.memory_limit import check_fits_in_memory
+from rondel.execution.stages.memory_limit import bytes_of, check_fits_in_memory
 from rondel.execution.stages.task import Task
 from rondel.formatting import divisors, join_words, nearest
 from rondel.plan.pieces import Piece, error_at, write
 from rondel.plan.plan import Plan
 from rondel.plan.rules import check_fit, first_fault
-from rondel.run.setup.memory_shapes import bytes_of, shard_like
 from rondel.run.setup.options import Options
+from rondel.run.setup.shape_model import ShapeModel
 from rondel.spaces import zeros
 from rondel.types import Env
 
@@ -56,7 +56,7 @@ def check_plan(task: Task, plan: Plan, options: Options, name: str) -> None:
     if shards == plan.copies("label") == plan.copies("gradient") == 1:
         return
     # a copy sees only its own part of a draw: it could not notice that rows are left over
-    rows = shards * shard_like(task, shards, options.on).rows
+    rows = shards * ShapeModel(task, plan, options.on).rows
     for stage in ("label", "gradient"):
         # labels are made in whole blocks, and so don't depend on the number of copies
         block = learning.ROWS if labels and stage == "label" else 1

@@ -19,15 +19,15 @@ from rondel.envs.guard.crash_report import report_if_process_dies
 from rondel.envs.registry import is_builtin, make
 from rondel.errors import RondelError
 from rondel.execution.backends import registry
+from rondel.execution.backends.lowering import Kind, Lowering, devices_for, lower
 from rondel.execution.stages import learning
+from rondel.execution.stages.memory_limit import bytes_of
 from rondel.execution.stages.task import Task
 from rondel.execution.telemetry.timeouts import timeouts_for
-from rondel.execution.workers import data_parallel, gradient_parallel
 from rondel.plan.parser import parse
 from rondel.plan.plan import Plan
 from rondel.run.setup import datasets, jax_process, user_network
 from rondel.run.setup.checks import check_plan, check_size
-from rondel.run.setup.memory_shapes import bytes_of
 from rondel.run.setup.options import (
     MAX_SECONDS,
     Options,
@@ -55,6 +55,11 @@ class Setup(NamedTuple):
     @property
     def env_id(self) -> str:
         return self.task.env.spec.id
+
+    @property
+    def lowering(self) -> Lowering:
+        """How its plan runs on its backend."""
+        return lower(self.task, self.plan, registry.find(self.options.on).in_driver)
 
 
 def prepare(
@@ -96,8 +101,10 @@ def prepare(
         options.lanes,
         options.block or options.lanes,
     )
-    if "on" not in own and plan.copies("gradient") > 1 and data_parallel.fits(task, plan):
-        options = dataclasses.replace(options, on=registry.IN_DRIVER)  # one program on all devices
+    if "on" not in own and plan.copies("gradient") > 1:
+        here = lower(task, plan, in_driver=True)
+        if here.kind is Kind.DATA_PARALLEL:  # one program on all devices
+            options = dataclasses.replace(options, on=registry.IN_DRIVER)
     learner = bytes_of(jax.eval_shape(partial(learning.init_learner, task), np.uint32(0)))
     machine = jax_process.configure_jax(_draw_rows(task, config) * learner / 4)
     check_size(task, options.on, learner)
@@ -110,8 +117,7 @@ def _configure_jax(own: dict[str, Any]) -> None:
     """Set up JAX, with a device for each copy that may become part of one program."""
     if own.get("on") == registry.IN_DRIVER and isinstance(text := own.get("plan"), str):
         plan = parse(text, own.get("lag"), own.get("free"))
-        copies = max(data_parallel.copies_in(plan), gradient_parallel.parts_in(plan))
-        jax_process.request_devices(copies)
+        jax_process.request_devices(devices_for(plan))
     jax_process.configure_jax()
 
 

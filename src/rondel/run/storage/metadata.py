@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from rondel.execution.stages import learning
-from rondel.run.setup.memory_shapes import bytes_of
+from rondel.execution.stages.memory_limit import bytes_of
 from rondel.run.setup.options import fits
 from rondel.run.setup.prepare import Setup
 from rondel.run.storage import checkpoint, locate

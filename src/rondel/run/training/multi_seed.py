@@ -100,14 +100,12 @@ def run_seeds(
 ) -> Runs:
     """Run all of them to their limits. `path` is the folder that holds theirs."""
     first = jobs[0].setup
-    fuses = registry.find(first.options.on).fuses_copies
-    whole = fuses and seed_parallel.fits(first.task, first.plan)
     last = f"The runs failed; their folders are in {path}."
     again = resume_command(path, log)
     shown = SeedDisplay(display, path, first, [job.seed for job in jobs])
     try:
         with forbid_exit_zero(train_loop.EXITED_EARLY):
-            if whole:
+            if first.lowering.stackable:
                 runs, lost = _together(jobs, callbacks, shown, began, log)
             else:
                 runs, lost = _apart(jobs, callbacks, shown, log)

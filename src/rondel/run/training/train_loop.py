@@ -169,7 +169,10 @@ class CompileNotice:
         ring = self._run.ring
         if ring.round == self._first:
             name = "the first round"
-        elif ring.round == ring.task.algorithm.memory.warmup_rounds and not ring.learns_at_once:
+        elif (
+            ring.round == ring.task.algorithm.memory.warmup_rounds
+            and not ring.lowering.learns_in_one_program
+        ):
             name = "the first round that learns"
         else:
             return

@@ -69,7 +69,7 @@ STOPS = {
     "where the last crash was is not known yet": (
         [*RESETS[:2], UNKNOWN],
         2,
-        r"any further\. The time before, it was killed by SIGSEGV in reset\(seed=8\)\. What was",
+        r"any further\. The time before, it was killed by SIGSEGV in reset\(seed=8\)\. Resume",
     ),
     "after others": ([OTHER, KILLED, CRASHED, CRASHED, CRASHED], 20, r"step\(3\), for the third"),
 }

@@ -205,7 +205,7 @@ def test_an_environment_that_always_fails_at_one_action(plan: str, do: Any, how:
 @pytest.mark.parametrize("plan", PLANS)
 def test_an_environment_that_always_fails_in_its_reset(plan: str) -> None:
     """It never got any further, so there is no fourth actor to tell of the third."""
-    said = r"further\. The time before, it exited with 3 in reset\(seed=\[\d+.*\]\)\. What was"
+    said = r"further\. The time before, it exited with 3 in reset\(seed=\[\d+.*\]\)\. Resume"
     with pytest.raises(Lost, match=said):
         tiny.run(backend.Ray(restarts=20), plan, tiny.task(exit_at_once))
 

@@ -112,6 +112,16 @@ TABLE = {
         [*ask(0), *ask(8, POLICY, PRODUCE), Looked(9.5)],
         [HANGS],
     ),
+    "also if it was sent more meanwhile": (
+        20,
+        [*ask(0), Sent(5, 2, LEARN), Looked(9), Looked(9.5)],
+        [HANGS],
+    ),
+    "the next request is its first of a kind": (
+        20,
+        [*ask(0), Sent(0, 2, KEEP), Replied(1, 2, LEARN), Looked(10), Looked(10.5)],
+        [],
+    ),
     "the answer came just before": (20, [*ask(0), Replied(9.2, 2, LEARN), Looked(9.5)], []),
     "the rest was withdrawn": (
         20,
@@ -177,6 +187,27 @@ TABLE = {
         ],
         [Pause(0.5)],
     ),
+    "nor if a copy was restarted between": (
+        20,
+        [
+            *[NobodyDied(float(t), "x") for t in range(1, 60)],
+            *[Died(60, (KILLED,)), Started(60, [2]), NobodyDied(61.0, "x"), NobodyDied(62.0, "x")],
+        ],
+        [Pause(0.5)],
+    ),
+    "its policy's progress is an environment's": (
+        20,
+        [
+            *[Died(1, (End(ENV, "died"),)), Started(1, [0, 1])],
+            *[Sent(2, 1, PRODUCE), Replied(2, 1, PRODUCE), Died(3, (End(ENV, "died"),))],
+        ],
+        [Restart((0, 1), 0.0, FIRST + 1)],
+    ),
+    "a start that hangs, of one that worked before": (
+        20,
+        [StartFailed(2, 2, "was not there within 60 s", True, "No answer.")],
+        [Pause(0.0)],
+    ),
     "a start that fails": (
         20,
         [Died(1, (KILLED,)), Started(1, [2]), StartFailed(2, 2, "died", False, "It died.")],
@@ -211,6 +242,14 @@ TABLE = {
         [Left(0, 2), Coming(1, 2), Sent(1, 2, MAKE), *[Looked(float(t)) for t in range(5, 70, 5)]],
         [Inspect(End(LEARNER, "did not answer `make` within 60 s"))],
     ),
+    "nobody waits for one that was turned away": (
+        20,
+        [
+            *[Left(0, 2), Coming(1, 2), Sent(1, 2, MAKE), Died(2, (KILLED,))],
+            *[Looked(float(t)) for t in range(5, 70, 5)],
+        ],
+        [],
+    ),
     "once it has arrived it is replaced": (
         20,
         [Left(0, 2), Coming(1, 2), Arrived(2, 2, "learner (process 9)"), Died(3, (KILLED,))],
@@ -233,6 +272,20 @@ def test_one_that_hangs_before_it_ever_worked_is_given_up() -> None:
     assert isinstance(end, GiveUp)
     assert end.late
     assert "from learner, asked to `make`" in end.sentence
+
+
+def test_one_that_never_worked_is_given_up_after_two_restarts() -> None:
+    machine = state(20, worked=False, progress=False)
+    for t in range(2):
+        after(machine, [Died(t, (KILLED,)), Started(t, [2])])
+    (end,) = after(machine, [Died(3, (KILLED,))])
+    assert isinstance(end, GiveUp)
+    assert "was started again 2 times without getting any further" in end.sentence
+
+
+def test_one_that_hangs_while_it_first_starts_is_given_up() -> None:
+    event = StartFailed(2, 2, "was not there within 60 s", True, "No answer within 60 s.")
+    assert after(state(20, worked=False), [event]) == [GiveUp("No answer within 60 s.", late=True)]
 
 
 def test_one_that_is_late_to_come_is_turned_away_for_longer_each_time() -> None:

@@ -313,6 +313,7 @@ class Ray:
         assert self.elastic is not None, "only copies of a range come while the run goes on"
         self.elastic.turn_away(asked)
 
+    @in_sentences
     def close(self) -> None:
         """Let copies free what they hold, then end them, and Ray if it was started here."""
         liveness, self.liveness = self.liveness, Unwatched()

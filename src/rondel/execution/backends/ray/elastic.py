@@ -15,6 +15,7 @@ import ray
 
 from rondel.execution.backends.ray.driver import RayDriver
 from rondel.execution.backends.ray.errors import fault_of
+from rondel.execution.backends.ray.liveness import in_sentences
 from rondel.execution.backends.ray.pending_calls import PendingCall, Promise
 from rondel.execution.backends.ray.placement_groups import Reservation
 from rondel.execution.backends.ray.proxy import RayProxy
@@ -32,11 +33,12 @@ class ElasticRange:
     """The `ElasticBackend` of the copies of a range, by their number in it."""
 
     def __init__(self, driver: RayDriver, reservation: Reservation) -> None:
-        self._driver, self._reservation = driver, reservation
+        self._driver, self._reservation, self.liveness = driver, reservation, driver.liveness
         self.slots = [copy for copy in driver.every if copy.ranged]  # there or not
         self._states = [driver.recovery.state.copies[copy.index] for copy in self.slots]
         driver.lose_room = self._mark_guests
 
+    @in_sentences
     def rooms(self) -> set[int]:
         self._driver.listen([], 0)
         for slot, state in zip(self.slots, self._states, strict=True):
@@ -59,6 +61,7 @@ class ElasticRange:
         log = self.slots[copy].log
         return log.base is not None and not log.answered and not self.slots[copy].open
 
+    @in_sentences
     def come(self, copy: int) -> None:
         slot, recovery = self.slots[copy], self._driver.recovery
         slot.guest = False
@@ -71,9 +74,11 @@ class ElasticRange:
             take_over = (slot.log.base, recovery.state.episodes)
             slot.dispatch(LoggedRequest(TAKE_OVER, take_over, None))
 
+    @in_sentences
     def move(self, copies: Sequence[int]) -> None:
         self._driver.recovery.tell(ev.Moved, tuple(self.slots[i].index for i in copies))
 
+    @in_sentences
     def go(self, copy: int) -> None:
         slot = self.slots[copy]
         self._driver.recovery.tell(ev.Left, slot.index)
@@ -92,6 +97,7 @@ class ElasticRange:
         slot.open.clear()
         ray.kill(actor)
 
+    @in_sentences
     def state_of(self, copy: int) -> Tree | None:
         from rondel.execution.stages.task import to_device
 

@@ -138,23 +138,30 @@ class Liveness:
         for pid in pids:
             with suppress(OSError):
                 died.register(os.pidfd_open(pid), select.POLLIN)
-        while not self._over.is_set() and ray.is_initialized():
-            if died.poll(_EVERY * 1000):
+        while not self._over.is_set():
+            ended = died.poll(_EVERY * 1000)
+            if not ray.is_initialized():  # the program has ended it
+                return
+            patience = _GRACE
+            if ended:
                 self.node_is_gone = True
-                patience = _GRACE
                 if not _ended(raylet.pid):  # it was an agent, and the raylet would say goodbye
-                    if raylet.ours:
-                        os.kill(raylet.pid, signal.SIGKILL)
-                    else:
-                        patience = 0.0
+                    patience = self._silence(raylet)
             else:
                 self._look_at_node()
                 self._head_is_there()
-                patience = _GRACE
-            if self._sentence() and not self._over.wait(patience):
+            if self._sentence() and not self._over.wait(patience) and ray.is_initialized():
                 with suppress(OSError):
                     os.write(2, f"rondel: {self._sentence()}\n".encode())
                 os._exit(_STATUS)
+
+    def _silence(self, raylet: Raylet) -> float:
+        """Kill the raylet, if it is ours -> the seconds that the driver has."""
+        if not raylet.ours:
+            return 0.0
+        with suppress(OSError):
+            os.kill(raylet.pid, signal.SIGKILL)
+        return _GRACE
 
 
 class Unwatched:

@@ -57,12 +57,11 @@ def decide(deaths: Sequence[Death], restarts: int) -> Restart | Stop:
             )
     if idle > restarts:
         named = [words(death) for death in deaths[-idle:-1] if words(death) != death.how]
-        # on Ray what the last one did is not known yet, but what those before it did
+        # on Ray the action of the last one is not known yet, but those before it are
         before = f" The time before, it {named[-1]}." if named and not last.action else ""
         return Stop(
             f"{words(last)}, and was started again {restarts} times without getting any further."
-            f"{before} What was saved last can be resumed; more restarts would be allowed by "
-            "--restarts."
+            f"{before} Resume from the last checkpoint, or allow more with --restarts."
         )
     return Restart(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (idle - 1)) if idle > 1 else 0.0)
 

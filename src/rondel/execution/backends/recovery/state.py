@@ -37,7 +37,7 @@ _FIRST_BAR, _LONGEST_BAR = 10.0, 600.0  # seconds until a copy that failed to co
 _LOG = 40  # events in words
 _TOO_LARGE = "What {} held was too large to be kept twice. Resume from the last checkpoint."
 
-_OUT_OF_MEMORY = " If the machine ran out of memory (dmesg tells), fewer cuts or copies need less."
+_OUT_OF_MEMORY = " If the machine ran out of memory (see dmesg), use fewer copies or cuts."
 
 
 @dataclass

@@ -128,7 +128,7 @@ def test_a_box_that_was_written_without_frames_is_read():
 
 @pytest.mark.parametrize(("shape", "frames"), [((4, 2), 3), ((4, 2), 0), ((), 2)])
 def test_frames_that_do_not_divide_the_first_axis_are_refused(shape, frames):
-    with pytest.raises(RondelError, match=f"can't hold {frames} frames"):
+    with pytest.raises(RondelError, match=f"must divide the first axis of a Box, got {frames}"):
         Box(np.zeros(shape), np.ones(shape), "float64", frames)
 
 

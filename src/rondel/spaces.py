@@ -1,8 +1,8 @@
-"""What observations and actions look like.
+"""The spaces of observations and actions.
 
 A space is one of four small records, or a dict or tuple of them. The shapes are those of one
-lane; a batch puts its axes in front. Nothing here imports jax: environments in processes of their
-own read this module too.
+lane; a batch puts its axes in front. Nothing here imports jax: processes of environments use this
+module too.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from rondel.errors import RondelError
 class Box:
     """Numbers between `low` and `high`, both of the space's shape (infinite: unbounded).
 
-    Observations may stack `frames`: the first axis holds the last so many, the newest last. Each
-    observation is then the one before, shifted by one with a new frame at its end, or (at the
-    beginning of an episode) one frame in all places. Memory relies on it to store a frame once.
+    Observations may stack `frames` along the first axis, the newest last. Each observation is then
+    the one before, shifted by one with a new frame at its end, or (at the beginning of an episode)
+    one frame in all places. Memory relies on it to store a frame once.
     """
 
     low: np.ndarray
@@ -32,12 +32,12 @@ class Box:
     def __post_init__(self) -> None:
         if self.frames != 1 and (self.frames < 1 or not self.shape or self.shape[0] % self.frames):
             raise RondelError(
-                f"A Box of shape {self.shape} can't hold {self.frames} frames: their number must "
-                "divide the first axis, in which they follow one another."
+                f"frames must divide the first axis of a Box, got {self.frames} for the shape "
+                f"{self.shape}."
             )
 
     def __repr__(self) -> str:
-        """Short, however large: bounds that differ from number to number are their widest."""
+        """A short text; bounds that differ between numbers appear as the widest."""
         bounds = f"{float(self.low.min()):g} to {float(self.high.max()):g}" if self.low.size else ""
         frames = f"frames={self.frames}" if self.frames != 1 else ""
         parts = (bounds, f"shape={self.shape}", self.dtype, frames)
@@ -48,15 +48,15 @@ class Box:
         return self.low.shape
 
     def to_env(self, action: Any) -> Any:
-        """From the units that policies act in to the environment's own.
+        """Convert a policy's action to the environment's units.
 
-        Policies act in -1..1, which maps onto low..high; what lies beyond is clipped. Where a
-        bound is infinite the number passes as it is, clipped to the finite bound if there is one.
+        Policies act in -1..1, which maps onto low..high with clipping. Where a bound is infinite
+        the number passes unchanged, clipped to the finite bound if there is one.
         """
         bounded = np.isfinite(self.low) & np.isfinite(self.high)
         low, high = (np.where(bounded, b, 0).astype(np.float32) for b in (self.low, self.high))
         part = (action.clip(-1.0, 1.0) + 1.0) * 0.5
-        if np.issubdtype(self.dtype, np.integer):  # as many parts as there are numbers
+        if np.issubdtype(self.dtype, np.integer):  # equal parts for all integers
             scaled = (low + part * (high - low + 1.0) - 0.5).round()
         else:
             scaled = low * (1.0 - part) + high * part
@@ -113,17 +113,16 @@ class MultiBinary:
 
 
 Leaf: TypeAlias = Box | Discrete | MultiDiscrete | MultiBinary
-# mypy can't say "dict or tuple of itself" without helping nobody
+# a recursive type for "dict or tuple of itself" would help no caller
 Space: TypeAlias = Any
 
 MASK = "action_mask"
-"""An observation that is a dict with this key carries, besides what is seen, which actions are
-allowed: a flag for each choice of a Discrete action; for MultiDiscrete, the choices of all entries
-one after the other."""
+"""The key of allowed actions in a dict observation: a flag for each choice of a Discrete action;
+for MultiDiscrete, the choices of all entries one after the other."""
 
 STATE = "rondel:game_state"
-"""An observation that is a dict with this key carries where a game stands, for algorithms that look
-ahead. No network sees it, and memory need not keep it."""
+"""The key of a game's state in a dict observation, for algorithms that search. No network sees it,
+and memory need not keep it."""
 
 UNSEEN = (MASK, STATE)
 """Parts of an observation that no network sees."""
@@ -174,7 +173,7 @@ def unstacked(space: Space) -> Space:
 
 
 def to_json(space: Space) -> Any:
-    """The space as what `json` can write; `from_json` reads it back."""
+    """The space as JSON data; `from_json` reads it back."""
     if isinstance(space, dict):
         return {"dict": {name: to_json(part) for name, part in space.items()}}
     if isinstance(space, tuple):
@@ -191,7 +190,7 @@ def to_json(space: Space) -> Any:
 
 
 def from_json(data: Any) -> Space:
-    """What `to_json` wrote, as a space again."""
+    """The space of what `to_json` wrote."""
     ((kind, value),) = data.items()
     if kind == "dict":
         return {name: from_json(part) for name, part in value.items()}
@@ -210,7 +209,7 @@ def from_json(data: Any) -> Space:
 
 
 def _bound_to_json(bound: np.ndarray) -> Any:
-    """One number where all are the same, else the flat list; infinity as text, for JSON."""
+    """One number where all are equal, else the flat list; infinity as text."""
     flat = bound.reshape(-1)
     same = flat.size > 0 and bool((flat == flat[0]).all())
     numbers = [float(x) if np.isfinite(x) else str(x) for x in (flat[:1] if same else flat)]

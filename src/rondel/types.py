@@ -1,4 +1,4 @@
-"""The records that the stages are made of and exchange.
+"""The records that stages consist of and exchange.
 
 Shapes: T steps of a round, B lanes in all, b lanes of one piece, O rows of overlap. A tree is
 any nest of dicts, tuples and records with arrays at its leaves. Nothing here imports jax at run
@@ -20,16 +20,16 @@ Tree: TypeAlias = Any
 
 
 class EnvSpec(NamedTuple):
-    """What an algorithm must know of an environment."""
+    """What an algorithm needs to know about an environment."""
 
-    id: str  # with the world that it comes from: "jax:CartPole-v1"
+    id: str  # with its world: "jax:CartPole-v1"
     observation: Space
     action: Space
-    lanes: int = 1  # how many run side by side, in all copies together
+    lanes: int = 1  # environments side by side, in all copies together
 
 
 class Step(NamedTuple):
-    """What an environment says after each step, in b lanes; host environments say it in NumPy.
+    """The result of a step in b lanes; of host environments in NumPy.
 
     Done at t (`terminated` or `truncated`): `obs` is the last one of the episode. The next step
     ignores its action and only resets: `first` is True and `reward` 0 there.
@@ -38,7 +38,7 @@ class Step(NamedTuple):
     obs: Tree  # [b, ...]
     reward: Array  # [b] float32
     terminated: Array  # [b] bool
-    truncated: Array  # [b] bool: cut off, by a time limit for one, with a future left
+    truncated: Array  # [b] bool: cut off, for example by a time limit
     first: Array  # [b] bool: `obs` is the first of an episode
     episode_return: Array  # [b] float32: sum of the episode's rewards up to here
     # [b] int32: its steps up to here; 0 at an end that does not count as one (a lost life)
@@ -46,19 +46,19 @@ class Step(NamedTuple):
 
 
 class Game(NamedTuple):
-    """The rules of a game for two who move in turns, for algorithms that look ahead.
+    """The rules of a turn-based two-player game, for algorithms that search.
 
     Pure functions over lanes, from the view of the player whose turn it is. An observation holds
-    all that there is to know: `state(observe(s))` goes on as `s` does. Where that is more than
-    what a player sees, it is in a part of its own, `spaces.STATE`.
+    the whole state: `state(observe(s))` continues as `s` does. What a player does not see of it is
+    in a part of its own, `spaces.STATE`.
     """
 
-    start: Callable[[int], Tree]  # (b) -> state [b, ...]: nobody has moved
+    start: Callable[[int], Tree]  # (b) -> state [b, ...], before the first move
     # (state, action [b]) -> (state, reward [b] of who moved, ended [b]); an illegal move loses
     step: Callable[[Tree, Array], tuple[Tree, Array, Array]]
-    observe: Callable[[Tree], Tree]  # (state) -> obs, with a mask of what is legal
+    observe: Callable[[Tree], Tree]  # (state) -> obs, with a mask of legal moves
     state: Callable[[Tree], Tree]  # (obs) -> state
-    # is a step of the environment one move? Else the opponent's reply is part of it
+    # is a step of the environment one move? Else it includes the opponent's reply
     self_play: bool = True
 
 
@@ -68,48 +68,48 @@ class Env(NamedTuple):
     spec: EnvSpec
     init: Callable[[Array], tuple[Tree, Step]]  # (keys[b]) -> (state, step)
     step: Callable[[Tree, Array], tuple[Tree, Step]]  # (state, action[b]) -> (state, step)
-    # (state): frees lanes that are outside of JAX, where they are
+    # (state): frees lanes that live outside of JAX
     close: Callable[[Tree], None] | None = None
-    game: Game | None = None  # its rules, where it is a game for two
-    # (state of one lane, in NumPy) -> picture [height, width, 3] uint8: for those who watch
+    game: Game | None = None  # the rules of a two-player game
+    # (state of one lane, in NumPy) -> picture [height, width, 3] uint8
     draw: Callable[[Tree], Any] | None = None
 
     @property
     def pure(self) -> bool:
-        """Is a lane's state all that it is?
+        """Does the state hold all of a lane?
 
-        Else the state is a handle: `init` is called outside of programs, all lanes of a copy step
-        at once and in order, and none of it is kept in a checkpoint.
+        Else it is a handle: `init` is called outside of programs, all lanes of a copy step at once
+        and in order, and checkpoints hold none of it.
         """
         return self.close is None
 
 
 class HostEnv(Protocol):
-    """An environment outside JAX, in NumPy: some lanes of it."""
+    """Some lanes of an environment outside JAX, in NumPy."""
 
     def reset(self, seeds: Any) -> Step:
         """Start an episode in every lane; seeds[i], below 2**31, is for lane i."""
 
     def step(self, action: Any) -> Step:
-        """One step in every lane; the step after an episode's end only resets that lane."""
+        """Step every lane; the step after an episode's end only resets that lane."""
 
     def close(self) -> None:
-        """Free what the lanes hold."""
+        """Free the lanes' resources."""
 
 
 class ShownEnv(HostEnv, Protocol):
-    """One lane of a host environment that can be looked at."""
+    """One lane of a host environment that can be drawn."""
 
     def picture(self) -> Any:
-        """How it looks now, [height, width, 3] uint8; None where it has no picture to offer."""
+        """The current picture [height, width, 3] uint8; None if there is none."""
 
 
 class HostWorld(NamedTuple):
-    """Where host environments come from.
+    """A source of host environments.
 
-    `make(b, first_lane)` gives b lanes of it, which are lanes first_lane, first_lane + 1, … of the
-    run. That place is for messages; what happens in a lane depends on its seed alone. `show()`
-    gives one lane with pictures, for those who watch.
+    `make(b, first_lane)` makes lanes first_lane, first_lane + 1, … of the run, b in all. The number
+    is for messages; what happens in a lane depends on its seed alone. `show()` makes one lane that
+    can be drawn.
     """
 
     spec: EnvSpec
@@ -118,9 +118,9 @@ class HostWorld(NamedTuple):
 
 
 class Trajectory(NamedTuple):
-    """What a round recorded: O rows of the round before, then T new ones.
+    """The rows of a round: O rows of the round before, then T new ones.
 
-    Row t: the policy saw `obs[t]` and did `action[t]`, which gave `reward[t]` and `obs[t + 1]`.
+    Row t: in `obs[t]` the policy took `action[t]`, which gave `reward[t]` and `obs[t + 1]`.
     Where `valid[t]` is False the step only reset the lane, or there was no such row (overlap of
     the first round).
     """
@@ -132,13 +132,13 @@ class Trajectory(NamedTuple):
     terminated: Array  # [O+T, b]
     truncated: Array  # [O+T, b]
     valid: Array  # [O+T, b]
-    extras: Tree  # [O+T, b, ...]: what `act` noted
+    extras: Tree  # [O+T, b, ...]: from `act`
     carry: Tree  # [b, ...]: before row 0
     lane: Array  # [b]
 
 
 class Memory(NamedTuple):
-    """Where items wait to be learned from: pure functions over preallocated arrays.
+    """The store of items to learn from: pure functions over preallocated arrays.
 
     An items or batch record keeps observations in fields named `obs` and `next_obs` (wrappers
     rely on it).
@@ -150,13 +150,13 @@ class Memory(NamedTuple):
     add: Callable[[Tree, Tree, Array], Tree]
     # (memory, key, j) -> (batch, ticket): the j-th draw of the round; only reads
     draw: Callable[[Tree, Array, Array], tuple[Tree, Tree]]
-    # (memory, ticket, feedback [rows]) -> memory; NaN: no word on that row
+    # (memory, ticket, feedback [rows]) -> memory; NaN: no feedback on that row
     rank: Callable[[Tree, Tree, Tree], Tree]
     draws: int  # K, the draws of a round
     warmup_rounds: int = 0  # rounds that only add
 
 
-def _same_state(state: Tree, summary: Tree) -> Tree:
+def _unchanged(state: Tree, summary: Tree) -> Tree:
     del summary
     return state
 
@@ -167,7 +167,7 @@ def _nothing(lane: Array) -> Tree:
 
 
 class Algorithm(NamedTuple):
-    """What the stages compute. It knows nothing of processes, devices, files or time."""
+    """The functions of the stages, without processes, devices, files or time."""
 
     # (key) -> state
     init: Callable[[Array], Tree]
@@ -186,18 +186,18 @@ class Algorithm(NamedTuple):
     memory: Memory
     rollout: int  # T
     # (state, summary [B, ...]) -> state: once a round, before learning
-    absorb: Callable[[Tree, Tree], Tree] = _same_state
-    # (lane [b]) -> carry [b, ...]: what a lane remembers within an episode
+    absorb: Callable[[Tree, Tree], Tree] = _unchanged
+    # (lane [b]) -> carry [b, ...]: the state of a lane within an episode
     carry: Callable[[Array], Tree] = _nothing
-    # (weights, key, lane [b]) -> own [b, ...]: what a lane has of its own for a round, made at the
-    # round's start and handed to `act`; outside of rounds `act` is called without it
+    # (weights, key, lane [b]) -> own [b, ...]: data of a lane for one round, made at its start and
+    # given to `act`; outside of rounds `act` is called without it
     start: Callable[[Tree, Array, Array], Tree] | None = None
-    # (variables, batch [n, ...], keys [n]) -> batch [n, ...] for `gradient`, each row for itself:
-    # targets that are dear to compute; variables are those at the start of the round's learning
+    # (variables, batch [n, ...], keys [n]) -> batch [n, ...] for `gradient`, row by row: expensive
+    # targets; variables are those at the start of the round's learning
     label: Callable[[Tree, Tree, Array], Tree] | None = None
     overlap: int = 0  # O
-    fresh: bool = False  # every round starts new episodes; those that have not ended are left
-    max_lag: int | None = 0  # how old the weights may be that acted; None: any
+    fresh: bool = False  # every round starts new episodes and drops unfinished ones
+    max_lag: int | None = 0  # most rounds by which the acting weights may be old; None: any
 
 
 class Network(NamedTuple):

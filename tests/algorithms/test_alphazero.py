@@ -221,7 +221,7 @@ def test_a_small_game_is_learned_whole():
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "gymnasium:CartPole-v1"])
 def test_without_rules_there_is_nothing_to_look_ahead_by(env):
-    with pytest.raises(RondelError, match="TicTacToe-v0, ConnectFour-v0 and pgx"):
+    with pytest.raises(RondelError, match=r"offers none. Use TicTacToe-v0, ConnectFour-v0"):
         rondel.start("alphazero", env)
 
 

@@ -63,7 +63,7 @@ def test_schedules_go_in_a_line_and_stay():
 
 
 def test_a_schedule_of_no_steps_is_refused():
-    with pytest.raises(RondelError, match="epsilon_steps=0"):
+    with pytest.raises(RondelError, match="epsilon_steps must be 1 or more, got 0"):
         dqn.Config(epsilon_steps=0)
 
 
@@ -290,5 +290,5 @@ def test_warmup_is_counted_in_whole_rounds():
 
 
 def test_continuous_actions_are_refused_with_what_works():
-    with pytest.raises(RondelError, match=r"need discrete ones.*test:box.*ppo"):
+    with pytest.raises(RondelError, match=r"needs discrete actions; test:box has Box.*ppo"):
         dqn.make(dqn.Config(), EnvSpec("test:box", TWO, TWO))

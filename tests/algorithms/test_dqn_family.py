@@ -149,9 +149,12 @@ def test_a_rung_is_no_memory_that_a_policy_hands_out():
     [
         (
             {"returns": "median"},
-            "returns='median' is not known: one of mean, categorical, quantile",
+            "returns must be mean, categorical, quantile or rescaled, got 'median'",
         ),
-        ({"return_min": 3.0, "return_max": 3.0}, "less than return_max, 3.0, would"),
+        (
+            {"return_min": 3.0, "return_max": 3.0},
+            "return_min must be below return_max=3.0, got 3.0",
+        ),
         ({"atoms": 1}, "atoms must be 2 or more, got 1"),
         ({"noise": -1.0}, "noise must be 0 or more, got -1.0"),
     ],

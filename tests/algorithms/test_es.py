@@ -182,12 +182,12 @@ def test_continuous_actions_are_learned():
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"lanes": 7}, "8 would"),
-        ({"lanes": 8, "top": 5}, "4 or less"),
+        ({"lanes": 7}, "lanes must be even, .* got 7. Use 8"),
+        ({"lanes": 8, "top": 5}, "top must be at most 4, .* got 5. Use fewer, or --lanes 10"),
         ({"shaping": "rank"}, "ranks or returns"),
         ({"optimiser": "adamw"}, "adam or sgd"),
-        ({"sigma": 0.0}, "or more"),
-        ({"lanes": 8, "plan": "all*8", "block": 1}, "16 lanes"),
+        ({"sigma": 0.0}, "sigma must be 1e-08 or more"),
+        ({"lanes": 8, "plan": "all*8", "block": 1}, "lanes must be a multiple of 16 .* got 8"),
     ],
 )
 def test_what_can_not_work_is_refused(fields, sentence):

@@ -247,7 +247,7 @@ def test_a_gradient_weighs_errors_of_both_networks_from_what_was_stored():
     cost = np.mean(weights * np.asarray(misfit.loss))
     assert float(metrics["loss/q"]) == pytest.approx(cost, rel=1e-4)
     np.testing.assert_allclose(
-        feedback, r2d2.priority_of(0.9, misfit.surprise, valid), rtol=1e-4, atol=1e-5
+        feedback, r2d2.priority_of(0.9, misfit.priority, valid), rtol=1e-4, atol=1e-5
     )
     assert float(weight) == 5 * n
 
@@ -255,12 +255,15 @@ def test_a_gradient_weighs_errors_of_both_networks_from_what_was_stored():
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"overlap": 5, "sequence": 8}, "must divide burn_in . sequence, 10; 3, 6, 7 would"),
-        ({"rollout": 5}, "rollout=5 can't work: sequences begin every 2 steps .*; 6 would"),
+        (
+            {"overlap": 5, "sequence": 8},
+            "must divide burn_in . sequence, 10, got overlap=5. Use 3, 6 or 7",
+        ),
+        ({"rollout": 5}, "rollout must be a multiple of sequence - overlap, 2, got 5. Use 6"),
         ({"sequence": 1}, "sequence must be 2 or more, got 1"),
         ({"priority_mix": 1.5}, "priority_mix must be from 0 to 1, got 1.5"),
-        ({"memory": "none"}, "take apex, or memory='gru' or 'lstm'"),
-        ({"memory": "rnn"}, "no memory 'rnn': gru and lstm would work"),
+        ({"memory": "none"}, "got 'none'. Use apex"),
+        ({"memory": "rnn"}, "memory must be gru or lstm, got 'rnn'"),
     ],
 )
 def test_what_can_not_work_gets_a_sentence(fields, sentence):

@@ -109,5 +109,5 @@ def test_rewards_that_change_their_scale_are_refused(shown):
 
 
 def test_without_any_there_is_nothing_to_learn_from():
-    with pytest.raises(RondelError, match="learns from demonstrations too"):
+    with pytest.raises(RondelError, match="r2d3 needs demonstrations"):
         r2d3.make(r2d3.Config(), ENV.spec)

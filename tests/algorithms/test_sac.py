@@ -127,5 +127,5 @@ def test_actions_come_from_the_policy_once_it_is_warm():
 
 
 def test_discrete_actions_are_refused_with_what_works():
-    with pytest.raises(RondelError, match=r"need continuous ones.*test:choice.*dqn"):
+    with pytest.raises(RondelError, match=r"sac needs continuous actions.*test:choice.*dqn"):
         sac.make(sac.Config(), EnvSpec("test:choice", TWO, Discrete(3)))

@@ -146,10 +146,16 @@ def test_a_shard_has_its_part():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: sequences(24, 8, 1, 6, 4), "divisor of the length"),
-        (lambda: sequences(24, 8, 1, 6, 3).init(stretch(0), 1), "a rollout of 6 would work"),
-        (lambda: sequences(8, 8, 1, 6, 2).init(stretch(0), 1), "a capacity of 24 or more works"),
-        (lambda: sequences(24, 9, 1, 6, 2).init(stretch(0), 2), "8 or 10 can"),
+        (lambda: sequences(24, 8, 1, 6, 4), "must divide their length, 6, got 4"),
+        (
+            lambda: sequences(24, 8, 1, 6, 3).init(stretch(0), 1),
+            "rollout must be a multiple of .*, 3, got 4. Use 6",
+        ),
+        (lambda: sequences(8, 8, 1, 6, 2).init(stretch(0), 1), "capacity must be 24 or more"),
+        (
+            lambda: sequences(24, 9, 1, 6, 2).init(stretch(0), 2),
+            "2 memory shards, got 9. Use 8 or 10",
+        ),
     ],
 )
 def test_what_cannot_be_gets_a_sentence(make, words):

@@ -209,7 +209,7 @@ def test_every_space_has_its_distribution_for_any_batch(space, size, batch):
     "space", [MultiBinary((3,)), Box(np.zeros((2, 2)), np.ones((2, 2))), (Discrete(2), Discrete(2))]
 )
 def test_a_space_without_a_distribution_is_refused_with_what_works(space):
-    with pytest.raises(RondelError, match="Discrete, MultiDiscrete and Box of one axis"):
+    with pytest.raises(RondelError, match="must be Discrete, MultiDiscrete or a Box of one axis"):
         distributions.for_space(space)
 
 

@@ -41,5 +41,5 @@ def test_a_target_on_that_scale_by_hand():
     misfit = model.misfit(2.0 * ones, ones, ones * 2 / 3, 2.5 * ones)
     np.testing.assert_allclose(misfit.td, [-0.5], rtol=1e-5)
     np.testing.assert_allclose(misfit.loss, [0.125], rtol=1e-5)
-    np.testing.assert_allclose(misfit.surprise, [0.5], rtol=1e-5)
+    np.testing.assert_allclose(misfit.priority, [0.5], rtol=1e-5)
     np.testing.assert_allclose(model.mean(jnp.array([[2.5, 0.0]])), [[3.0, 0.0]], rtol=1e-5)

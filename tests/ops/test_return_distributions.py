@@ -55,7 +55,7 @@ def test_a_categorical_loss_by_hand():
     misfit = model.misfit(jnp.log(share), jnp.array([0.5]), jnp.array([0.0]), jnp.zeros((1, 3)))
     assert float(misfit.loss[0]) == pytest.approx(-0.5 * np.log(0.5) - 0.5 * np.log(0.25))
     # less the entropy of the target, log 2: (log 2 + 2 log 2) / 2 - log 2
-    assert float(misfit.surprise[0]) == pytest.approx(0.5 * np.log(2.0))
+    assert float(misfit.priority[0]) == pytest.approx(0.5 * np.log(2.0))
     # the mean is 0.25 * 1 + 0.25 * 2
     assert float(misfit.td[0]) == pytest.approx(0.75 - 0.5)
 
@@ -64,7 +64,7 @@ def test_what_is_as_expected_surprises_no_one():
     model = returns.categorical(-1.0, 1.0, 5)
     logits = normals(4, 5)
     misfit = model.misfit(logits, jnp.zeros(4), jnp.ones(4), logits)
-    np.testing.assert_allclose(misfit.surprise, np.zeros(4), atol=1e-6)
+    np.testing.assert_allclose(misfit.priority, np.zeros(4), atol=1e-6)
     np.testing.assert_allclose(misfit.td, np.zeros(4), atol=1e-6)
     assert (np.asarray(misfit.loss) > 0.1).all()  # that is the entropy of the target
 

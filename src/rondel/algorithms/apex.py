@@ -1,8 +1,7 @@
-"""Ape-X: many lanes that explore each in its own measure, and a prioritised replay in shards.
+"""Ape-X: many lanes with an epsilon each, and a prioritised replay in shards.
 
 Horgan et al., Distributed Prioritized Experience Replay, arXiv 1803.00933. It is DQN with other
-defaults. How often a transition is learned from is `updates` * `batch` for the `rollout` * lanes
-that a round adds.
+defaults. The replay ratio is `updates` * `batch` rows drawn for `rollout` * lanes rows added.
 """
 
 from __future__ import annotations

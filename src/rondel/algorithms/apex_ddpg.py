@@ -1,7 +1,7 @@
-"""Ape-X DDPG: many lanes that explore each in its own measure, and a memory that is drawn by error.
+"""Ape-X DDPG: many lanes with a noise each, and a prioritised replay.
 
-Horgan et al., Distributed Prioritized Experience Replay, arXiv 1803.00933. What the paper shares
-out among machines is the plan's; here are its n-step returns, priorities and ladder of exploration.
+Horgan et al., Distributed Prioritized Experience Replay, arXiv 1803.00933. The plan distributes it;
+this module has the paper's n-step returns, priorities and ladder of exploration.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Augmented random search: evolution strategies with linear policies and plain steps.
 
 Mania et al., Simple random search provides a competitive approach to reinforcement learning, arXiv
-1803.07055. All of it is in `es`; these are the paper's choices. V2 looks at standardised
-observations, V1 does not; V1-t and V2-t have `top` (the paper's b) below the number of pairs.
+1803.07055. This is `es` with the paper's defaults. V2 standardises observations, V1 does not; V1-t
+and V2-t have `top` (the paper's b) below the number of pairs.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Where algorithms are looked up: by name, as "module:make", or as a module or function in hand."""
+"""The table of algorithms, and the lookup of custom ones: "module:make", a module or a function."""
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import inspect
 from collections.abc import Callable
 from importlib import import_module
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 
 from rondel.algorithms.card import Card
 from rondel.errors import OwnCodeError, RondelError
+from rondel.formatting import closest_words
 from rondel.types import Algorithm
 
 TABLE = {
@@ -41,7 +41,7 @@ TABLE = {
 
 
 class Entry(NamedTuple):
-    """An algorithm that was found."""
+    """An algorithm with its fields and card."""
 
     name: str  # as in the table; of a custom one "module:function"
     make: Callable[..., Algorithm]  # (config, spec), and perhaps network, demonstrations, model
@@ -51,15 +51,15 @@ class Entry(NamedTuple):
 
     @property
     def recurrent(self) -> bool:
-        """Can its policy remember an episode?"""
+        """Can its policy be recurrent?"""
         return "memory" in getattr(self.config, "__dataclass_fields__", {})
 
 
 def find(algorithm: str | ModuleType | Callable[..., Algorithm]) -> Entry:
     """Look up a name of the table, "module:function", "module", a module or a function.
 
-    A module is any on sys.path; the command line puts the current directory there. Without a
-    function it is `make`.
+    Modules are found on sys.path, to which the command line adds the current directory. The default
+    function is `make`.
     """
     if isinstance(algorithm, str):
         path, _, name = TABLE.get(algorithm, algorithm).partition(":")
@@ -98,21 +98,21 @@ def _imported(path: str, asked: str) -> ModuleType:
         raise _broken(path, error) from error
     if ":" in asked:
         raise RondelError(
-            f"There is no module {path!r} for the algorithm {asked!r}. It must be in the current "
+            f"Module {path!r} of algorithm {asked!r} not found. It must be in the current "
             "directory or elsewhere on sys.path."
         )
-    near = difflib.get_close_matches(asked.lower(), TABLE, n=1, cutoff=0.4)
-    hint = f"Did you mean {near[0]}?" if near else f"Use one of {', '.join(TABLE)}, or module:make."
-    raise RondelError(f"There is no algorithm named {asked!r}. {hint}")
+    near = closest_words(asked, TABLE)
+    hint = f"Did you mean {near}?" if near else f"Use one of {', '.join(TABLE)}, or module:make."
+    raise RondelError(f"Unknown algorithm {asked!r}. {hint}")
 
 
 def _broken(path: str, error: Exception) -> RondelError:
-    return OwnCodeError(f"The module {path} can't be imported: {type(error).__name__}: {error}")
+    return OwnCodeError(f"Importing the module {path} failed: {type(error).__name__}: {error}")
 
 
 def _name_of(module: ModuleType, name: str, make: Any) -> str:
     if module.__name__ == "__main__" or getattr(module, name, None) is not make:
-        return f"own:{name}"  # which no import leads to
+        return f"own:{name}"  # it cannot be imported
     names = {path: name for name, path in TABLE.items()}
     return names.get(module.__name__, f"{module.__name__}:{name}")
 

@@ -1,4 +1,4 @@
-"""Deep deterministic policy gradients; TD3 and Ape-X DDPG are the same with other fields.
+"""Deep deterministic policy gradients; TD3 and Ape-X DDPG are this module with other fields.
 
 Lillicrap et al., Continuous control with deep reinforcement learning, arXiv 1509.02971; Fujimoto et
 al., Addressing Function Approximation Error in Actor-Critic Methods (TD3), arXiv 1802.09477; Horgan
@@ -26,7 +26,7 @@ from rondel.nets.heads import ensemble, make_critic, make_policy
 from rondel.nets.torso import make_torso
 from rondel.ops import random
 from rondel.ops.optimisers import packed
-from rondel.ops.returns import n_step_returns
+from rondel.ops.returns import n_step_returns, swap_time
 from rondel.ops.statistics import masked_mean
 from rondel.spaces import Box
 from rondel.types import Algorithm, Array, EnvSpec, Memory, Network, Trajectory, Tree
@@ -103,11 +103,11 @@ class Variables(NamedTuple):
     params: Tree
     target: Tree
     importance: Array  # exponent of the importance weights
-    turn: Array  # () bool: it is the policy's turn
+    turn: Array  # () bool: this step moves the policy too
 
 
 def lane_noise(config: Config, lane: Array, lanes: int) -> Array:
-    """Each lane's deviation, σ^(1 + α i / (B - 1)): Ape-X gives DQN's ε such a ladder."""
+    """Each lane's deviation, σ^(1 + α i / (N - 1)), as Ape-X has it for DQN's ε."""
     return jnp.float32(config.noise) ** (1.0 + config.ladder * height(lane, lanes))
 
 
@@ -129,9 +129,9 @@ def model_for(
     outputs: int = 1,
     own: Network | None = None,
 ) -> Model:
-    """Perceptrons, each behind a torso of its own where an image or the user asks for one.
+    """A policy and critics, each behind a torso of its own for an image or an `own` network.
 
-    `outputs` are those of the policy for each action.
+    `outputs` is the number of the policy's outputs per action.
     """
     actions = spec.action.shape[0]
     seen = make_torso(network, spec.observation, (), own=own)
@@ -149,7 +149,7 @@ def act(
     keys: Array,
     explore: bool,
 ) -> Tree:
-    """The policy's action with noise; on a ladder the carry is its measure. At first any action."""
+    """The policy's action with noise, whose deviation is the carry on a ladder; random at first."""
     action = jnp.tanh(model.policy.apply(weights.policy, obs))
     if not explore:
         return action, carry, ()
@@ -168,12 +168,14 @@ def transitions(tr: Trajectory, discount: float, n_step: int) -> Transitions:
     return Transitions(tr.obs, tr.action[: len(reward)], reward, worth, offset, valid)
 
 
-def by_lane(items: Transitions) -> Transitions:
-    return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), items)
+def prepare_one_step(discount: float, weights: Tree, tr: Trajectory) -> tuple[Transitions, Array]:
+    """One-step transitions, and the number of steps."""
+    del weights
+    return swap_time(transitions(tr, discount, 1)), tr.valid.sum(0)
 
 
 def first_priority(model: Model, weights: Weights, items: Transitions) -> Array:
-    """The absolute TD errors [T, b] as the actor sees them, so that nothing is drawn blindly."""
+    """The absolute TD errors [T, b] by the actor's weights."""
     action = jnp.tanh(model.policy.apply(weights.policy, items.obs))
     ahead = model.critics.apply(weights.critics, (items.obs, action)).min(0)
     rows = jnp.arange(items.reward.shape[0])[:, None] + items.offset
@@ -186,12 +188,12 @@ def first_priority(model: Model, weights: Weights, items: Transitions) -> Array:
 def prepare(
     config: Config, model: Model, weights: Weights, tr: Trajectory
 ) -> tuple[Transitions, Array]:
-    """n-step transitions, with first priorities, and how many steps there were."""
+    """n-step transitions with initial priorities, and the number of steps."""
     items = transitions(tr, config.discount, config.n_step)
     if config.prioritised:
         items = items._replace(priority=first_priority(model, weights, items))
     steps = tr.valid[config.n_step - 1 :].sum(0)  # the overlap was counted last time
-    return by_lane(items), steps
+    return swap_time(items), steps
 
 
 def acting(config: Config, state: State) -> Weights:
@@ -205,15 +207,15 @@ def learning(config: Config, state: State) -> Variables:
     return Variables(state.params, state.target, importance, turn)
 
 
-def absorb(config: Config, state: State, steps: Array) -> State:
-    horizon = max(config.warmup, config.importance_steps)
+def count_steps(horizon: int, state: Tree, steps: Array) -> Tree:
+    """The state after a round of these environment steps [B], which count up to `horizon`."""
     return state._replace(steps=jnp.minimum(state.steps + steps.sum(), horizon))
 
 
 def critic_loss(
     model: Model, params: Tree, batch: TransitionBatch, target: Array, weight: Array
 ) -> tuple[Array, Array]:
-    """Half the squared TD errors, weighted, of all critics together; with the values [c, n]."""
+    """Half the squared TD errors, weighted, summed over critics; with the values [c, n]."""
     q = model.critics.apply(params, (batch.obs, batch.action))
     error = 0.5 * jnp.sum((q - target[None]) ** 2, 0)
     return masked_mean(weight * error, batch.valid), q
@@ -237,7 +239,7 @@ def next_actions(config: Config, model: Model, policy: Tree, obs: Tree, key: Arr
 def gradient(
     config: Config, model: Model, variables: Variables, batch: TransitionBatch, key: Array
 ) -> Tree:
-    """Of critics and policy at once, with the absolute TD errors as feedback to memory."""
+    """The gradients of critics and policy, with the absolute TD errors as feedback to memory."""
     params, valid = variables.params, batch.valid
     action = next_actions(config, model, variables.target["policy"], batch.next_obs, key)
     next_q = model.critics.apply(variables.target["critics"], (batch.next_obs, action))
@@ -252,7 +254,7 @@ def gradient(
     grads = {"critics": critics}
     if config.policy_every == 1:
         grads["policy"] = slope(params["policy"])
-    else:  # computed only when it is used; which is said, since it may be used later
+    else:  # computed only when needed; `turn` goes along, as the update may come later
         nothing = partial(jax.tree.map, jnp.zeros_like)
         grads["policy"] = jax.lax.cond(variables.turn, slope, nothing, params["policy"])
         grads["turn"] = variables.turn.astype(jnp.float32)
@@ -277,7 +279,7 @@ def descend(rate: float, params: Tree, opt_state: Tree, grads: Tree) -> tuple[Tr
 
 
 def update(config: Config, state: State, grads: Tree) -> State:
-    """Critics always; the policy and both targets every so many times."""
+    """A step of the critics; of the policy and both targets only every `policy_every` steps."""
     rates = {"policy": config.policy_rate, "critics": config.critic_rate}
     both = {
         name: descend(rate, state.params[name], state.opt_state[name], grads[name])
@@ -296,13 +298,13 @@ def update(config: Config, state: State, grads: Tree) -> State:
 
 
 def draws_of(updates_per_step: float, spec: EnvSpec, rollout: int) -> int:
-    """Gradient steps of a round: a whole number, the nearest."""
+    """The number of gradient steps per round, rounded."""
     steps = spec.lanes * rollout
     draws = round(updates_per_step * steps)
     if draws < 1:
         raise RondelError(
-            f"updates_per_step={updates_per_step} is less than one gradient step in a round of "
-            f"{steps} environment steps: {1 / steps:.3g} or more, or a longer rollout, would work."
+            f"updates_per_step must give a gradient step in each round of {steps} environment "
+            f"steps, got {updates_per_step}. Use {1 / steps:.3g} or more, or a longer rollout."
         )
     return draws
 
@@ -317,16 +319,17 @@ def memory_for(config: Config, spec: EnvSpec) -> Memory:
     return uniform(*sizes, warmup_rounds, ahead, space)
 
 
-def refuse_other_actions(spec: EnvSpec) -> None:
+def check_actions(spec: EnvSpec, name: str) -> None:
+    """Refuse actions that are not a bounded Box of one axis."""
     if not (isinstance(spec.action, Box) and len(spec.action.shape) == 1):
         raise RondelError(
-            f"Critics of actions need continuous ones, a Box of one axis, but those of {spec.id} "
-            f"are {spec.action}; ppo and dqn take discrete ones."
+            f"{name} needs continuous actions, a Box of one axis; {spec.id} has {spec.action}. "
+            "Use ppo or dqn."
         )
     if not np.isfinite([spec.action.low, spec.action.high]).all():
         raise RondelError(
-            f"A squashed policy needs actions with bounds, and those of {spec.id} have none: a Box "
-            "with bounds, or ppo, would work."
+            f"{name} needs bounded actions; {spec.id} has {spec.action}. Use a Box with bounds, or "
+            "ppo."
         )
 
 
@@ -335,7 +338,7 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
 
     `network` is the user's own, from observations to features.
     """
-    refuse_other_actions(spec)
+    check_actions(spec, "The DDPG family")
     model = model_for(spec, config.network, config.hidden, config.critics, own=network)
 
     def init(key: Array) -> State:
@@ -348,7 +351,7 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
         init=init,
         acting=partial(acting, config),
         learning=partial(learning, config),
-        absorb=partial(absorb, config),
+        absorb=partial(count_steps, max(config.warmup, config.importance_steps)),
         gradient=partial(gradient, config, model),
         update=partial(update, config),
         act=partial(act, config, model),

@@ -5,8 +5,7 @@ Deep Reinforcement Learning with Double Q-learning, arXiv 1509.06461; Wang et al
 Architectures, arXiv 1511.06581; Schaul et al., Prioritized Experience Replay, arXiv 1511.05952;
 distributions of returns are in `ops.return_distributions`, noisy layers in `nets.noisy`; all of it
 together is Rainbow, Hessel et al., arXiv 1710.02298; the ladder is that of Ape-X, arXiv 1803.00933.
-Behind an image or a network of the user's own there is one layer, or the streams of a dueling or a
-noisy network. Rows of a batch are [n, ...].
+Rows of a batch are [n, ...].
 """
 
 from __future__ import annotations
@@ -23,15 +22,16 @@ import optax
 
 from rondel.algorithms.card import Card
 from rondel.errors import RondelError, at_least, from_zero_to_one
+from rondel.formatting import join_words
 from rondel.memory.replay import TransitionBatch, Transitions, prioritised, uniform
 from rondel.nets.heads import dueling_head, value_head
 from rondel.nets.mlp import mlp
 from rondel.nets.noisy import with_noise
 from rondel.nets.torso import choose_torso, make_torso
 from rondel.ops import distributions, random, return_distributions
-from rondel.ops.optimisers import packed
+from rondel.ops.optimisers import adam
 from rondel.ops.return_distributions import Misfit, ReturnModel
-from rondel.ops.returns import n_step_returns
+from rondel.ops.returns import n_step_returns, swap_time
 from rondel.ops.statistics import masked_mean
 from rondel.spaces import Discrete, mask_of
 from rondel.types import Algorithm, Array, EnvSpec, Memory, Network, Trajectory, Tree
@@ -91,13 +91,10 @@ class Config:
         at_least(0, ladder=self.ladder, noise=self.noise, max_grad_norm=self.max_grad_norm)
         at_least(2, atoms=self.atoms)
         if self.returns not in RETURNS:
-            raise RondelError(
-                f"returns={self.returns!r} is not known: one of {', '.join(RETURNS)} would be."
-            )
+            raise RondelError(f"returns must be {join_words(RETURNS, 'or')}, got {self.returns!r}.")
         if not self.return_min < self.return_max:
             raise RondelError(
-                f"return_min={self.return_min} can't work: less than return_max, "
-                f"{self.return_max}, would."
+                f"return_min must be below return_max={self.return_max}, got {self.return_min}."
             )
 
 
@@ -122,27 +119,27 @@ class Variables(NamedTuple):
 
 class Model(NamedTuple):
     network: Network
-    returns: ReturnModel  # what its outputs mean
+    returns: ReturnModel  # the meaning of its outputs
 
 
 def q_of(returns: ReturnModel, out: Array, obs: Tree) -> Array:
-    """What each action is worth; one that is not allowed is worth next to nothing."""
+    """The values of actions; forbidden ones have a very low value."""
     return distributions.masked(returns.mean(out), mask_of(obs))
 
 
 def importance_weights(ratio: Array, exponent: Array, valid: Array) -> Array:
-    """(N P)^-β, scaled so that the largest of the batch is 1."""
+    """(N P)^-β, scaled to a maximum of 1 in the batch."""
     weight = jnp.where(valid, jnp.maximum(ratio, 1e-12) ** -exponent, 0.0)
     return weight / jnp.maximum(weight.max(), 1e-12)
 
 
 def linear(start: float, end: float, steps: Array, horizon: int) -> Array:
-    """From start to end over `horizon` steps, then end."""
+    """A linear schedule: from start to end over `horizon` steps, then end."""
     return start + (end - start) * jnp.minimum(steps / horizon, 1.0)
 
 
 def network_for(config: Config, spec: EnvSpec, actions: int, own: Network | None = None) -> Network:
-    """A perceptron where nothing asks for more."""
+    """A perceptron; for images, streams, atoms or an `own` network a head behind a torso."""
     kind, atoms = choose_torso(config.network, spec.observation), returns_for(config).atoms
     if own is None and kind == "mlp" and not has_streams(config) and atoms is None:
         return mlp(spec.observation, config.hidden, actions, activation=jax.nn.relu)
@@ -150,12 +147,12 @@ def network_for(config: Config, spec: EnvSpec, actions: int, own: Network | None
 
 
 def has_streams(config: Config) -> bool:
-    """Is the last hidden layer one of the head's own, or one of each of its streams?"""
+    """Does the last hidden layer belong to the head, one for each of its streams?"""
     return config.dueling or config.noise > 0.0
 
 
 def torso_for(config: Config, spec: EnvSpec, own: Network | None) -> tuple[Network, int]:
-    """What comes before the head, and its width."""
+    """The torso before the head, and its width."""
     shared = config.hidden[:-1] if has_streams(config) else config.hidden
     return make_torso(config.network, spec.observation, shared, jax.nn.relu, own)
 
@@ -181,12 +178,12 @@ RETURNS: dict[str, Callable[[Config], ReturnModel]] = {
 
 
 def rungs(config: Config, lanes: int, lane: Array) -> Tree:
-    """What epsilon is raised to in each lane; nothing where all have the same."""
+    """The exponent of epsilon in each lane; empty where all have one epsilon."""
     return 1.0 + config.ladder * height(lane, lanes) if config.ladder else ()
 
 
 def height(lane: Array, lanes: int) -> Array:
-    """How far up a ladder a lane is, from 0 to 1; those beyond, of an evaluation, as the last."""
+    """A lane's place on the ladder, from 0 to 1; lanes of an evaluation may lie beyond, at 1."""
     return jnp.minimum(lane, lanes - 1) / max(lanes - 1, 1)
 
 
@@ -209,9 +206,9 @@ def act(
     keys: Array,
     explore: bool,
 ) -> Tree:
-    """The best action, or with probability epsilon any that is allowed.
+    """The best action, or with probability epsilon a random one that is allowed.
 
-    Noisy layers have noise of their own for every step and lane; a greedy action is without any.
+    Noisy layers draw new noise for every step and lane, and none for greedy actions.
     """
     params = with_noise(weights.params, keys) if explore else weights.params
     q = q_of(model.returns, model.network.apply(params, obs), obs)
@@ -220,12 +217,12 @@ def act(
 
 
 def epsilon_of(config: Config, weights: Weights, rung: Tree) -> Array:
-    """The share of random actions, of all lanes or of each."""
+    """The share of random actions, for all lanes or each."""
     return weights.epsilon[None] ** rung if config.ladder else weights.epsilon
 
 
 def epsilon_greedy(q: Array, obs: Tree, keys: Array, epsilon: Array | None) -> Array:
-    """The best action, or with probability epsilon any that is allowed; without it the best."""
+    """The best action, or with probability epsilon a random one that is allowed."""
     greedy = q.argmax(-1).astype(jnp.int32)
     if epsilon is None:
         return greedy
@@ -238,30 +235,30 @@ def epsilon_greedy(q: Array, obs: Tree, keys: Array, epsilon: Array | None) -> A
 def prepare(
     config: Config, model: Model, weights: Weights, tr: Trajectory
 ) -> tuple[Transitions, Array]:
-    """n-step transitions, with first priorities, and how many steps there were."""
+    """n-step transitions with initial priorities, and the number of steps."""
     reward, discount, offset, valid = n_step_returns(
         tr.reward, tr.terminated, tr.truncated, tr.valid, config.discount, config.n_step
     )
     action = tr.action[: config.rollout]
     priority = jnp.ones_like(reward)
-    if config.prioritised:  # as the actor sees it, so that nothing is drawn blindly
+    if config.prioritised:  # by the actor's weights
         out = model.network.apply(weights.params, tr.obs)
         best = model.returns.of(out, q_of(model.returns, out, tr.obs).argmax(-1))
         taken = model.returns.of(out[: config.rollout], action)
         misfit = misfit_along(model.returns, taken, reward, discount, offset, best)
-        priority = misfit.surprise
+        priority = misfit.priority
     items = Transitions(tr.obs, action, reward, discount, offset, valid, priority)
     steps = tr.valid[config.n_step - 1 :].sum(0)  # the overlap was counted last time
-    return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), items), steps
+    return swap_time(items), steps
 
 
 def misfit_along(
     returns: ReturnModel, taken: Array, reward: Array, discount: Array, offset: Array, best: Array
 ) -> Misfit:
-    """How wrong a network is about each row [T, b], by the best of the row where it led.
+    """The errors of rows [T, b] against n-step targets.
 
-    `taken` is what it says of the action that was taken; `best`, of all rows that can be led to,
-    what is said of the best action there.
+    `taken` are the outputs for the actions taken; `best`, of all rows that can be successors, the
+    outputs for the best actions there.
     """
     row, lane = jnp.indices(reward.shape)
     ahead = best[row + offset, lane]
@@ -283,9 +280,9 @@ def loss(
     batch: TransitionBatch,
     key: Array,
 ) -> tuple[Array, tuple[Misfit, Array]]:
-    """What the rows cost, weighted; with how far each was off, and what it is worth.
+    """The weighted loss, with each row's errors and value.
 
-    Noise is the same for all rows, and another for each network that they pass.
+    Noisy layers draw one noise for all rows, and another for each network.
     """
     returns, apply = model.returns, model.network.apply
     taken = returns.of(apply(with_noise(params, key), batch.obs), batch.action)
@@ -302,7 +299,7 @@ def loss(
 def gradient(
     config: Config, model: Model, variables: Variables, batch: TransitionBatch, key: Array
 ) -> Tree:
-    """With what each row is to be ranked by as feedback to memory."""
+    """The gradient of the loss, with new priorities as feedback to memory."""
     value_and_grad = jax.value_and_grad(partial(loss, config, model), has_aux=True)
     (value, (misfit, worth)), grads = value_and_grad(variables.params, variables, batch, key)
     metrics = {
@@ -311,7 +308,7 @@ def gradient(
         "td_error": masked_mean(jnp.abs(misfit.td), batch.valid),
         "grad_norm": optax.tree.norm(grads),
     }
-    return grads, batch.valid.sum().astype(jnp.float32), misfit.surprise, metrics
+    return grads, batch.valid.sum().astype(jnp.float32), misfit.priority, metrics
 
 
 def update(
@@ -337,12 +334,6 @@ def memory_for(config: Config, spec: EnvSpec) -> Memory:
     return uniform(*sizes, warmup_rounds, ahead, space)
 
 
-def adam(config: Config) -> optax.GradientTransformation:
-    """Directions without a step size."""
-    clip_norm = optax.clip_by_global_norm(config.max_grad_norm)
-    return packed(optax.chain(clip_norm, optax.scale_by_adam()))
-
-
 def init(
     network_init: Callable[[Array], Tree], optimiser: optax.GradientTransformation, key: Array
 ) -> State:
@@ -351,12 +342,11 @@ def init(
 
 
 def actions_of(spec: EnvSpec) -> int:
-    """How many there are to choose from."""
+    """The number of discrete actions."""
     if isinstance(spec.action, Discrete):
         return spec.action.n
     raise RondelError(
-        f"Values of every action need discrete ones, but those of {spec.id} are {spec.action}; "
-        "ppo and sac take continuous ones."
+        f"The DQN family needs discrete actions; {spec.id} has {spec.action}. Use ppo or sac."
     )
 
 
@@ -367,7 +357,7 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
     """
     actions = actions_of(spec)
     model = Model(network_for(config, spec, actions, network), returns_for(config))
-    optimiser = adam(config)
+    optimiser = adam(config.max_grad_norm)
     return Algorithm(
         init=partial(init, model.network.init, optimiser),
         acting=partial(acting, config),

@@ -2,9 +2,9 @@
 
 Salimans et al., Evolution Strategies as a Scalable Alternative to Reinforcement Learning, arXiv
 1703.03864. In a round each lane acts with parameters of its own, θ + σε; the lanes of a pair, 2i
-and 2i + 1, have the same ε with opposite signs. The learner makes ε again from the same key: a lane
-hands over nothing but that key and its return, however large the network is. n pairs are rows
-[n, 2, ...]; P is the number of parameters. `ars` is the same with other defaults.
+and 2i + 1, have one ε with opposite signs. The learner recomputes ε from its key, so a lane sends
+only that key and its return, however large the network. n pairs are rows [n, 2, ...]; P is the
+number of parameters. `ars` has other defaults.
 """
 
 from __future__ import annotations
@@ -72,27 +72,27 @@ class State(NamedTuple):
 
 
 class Own(NamedTuple):
-    """What a lane has of its own for a round [b, ...]."""
+    """A lane's own parameters for a round [b, ...]."""
 
     params: Tree  # θ + σε
-    key: Array  # [b, 2] uint32: of ε, the same in both lanes of a pair
+    key: Array  # [b, 2] uint32: of ε, one for both lanes of a pair
 
 
 class Items(NamedTuple):
-    """What a lane hands over [b, ...]; both lanes of a pair are a row of the batch [n, 2, ...]."""
+    """What a lane sends [b, ...]; both lanes of a pair are a row of the batch [n, 2, ...]."""
 
     key: Array  # [b, 2] uint32
     episode_return: Array  # [b]
 
 
 def noise(key: Array, size: int) -> Array:
-    """ε [b, P] of keys that are plain numbers [b, 2]."""
+    """ε [b, P] from the words of keys [b, 2]."""
     keys = jax.random.wrap_key_data(key, impl=random.IMPLEMENTATION)
     return random.normal(keys, size)
 
 
 def start(config: Config, params: Tree, key: Array, lane: Array) -> Own:
-    """Parameters for each lane: those of a pair lie on opposite sides of θ."""
+    """Parameters for each lane; those of a pair lie on opposite sides of θ."""
     pair = jax.random.key_data(random.fold(key[None], lane // 2))
     side = jnp.where(lane % 2 == 0, config.sigma, -config.sigma)
     theta, unravel = ravel_pytree(params)
@@ -109,7 +109,7 @@ def act(
     explore: bool,
     own: Own | None = None,
 ) -> Tree:
-    """The best action, by the lane's own parameters in a round and by θ outside of one."""
+    """The best action, by a lane's own parameters in a round and by θ outside of rounds."""
     del keys, explore
 
     def alone(params: Tree, obs: Tree) -> Array:
@@ -121,7 +121,7 @@ def act(
 
 
 def episode_return(tr: Trajectory) -> Array:
-    """The mean return of the episodes that ended [b]; where none did, of what the first has got."""
+    """The mean return of the episodes that ended [b]; where none did, of the first one so far."""
     reward = jnp.where(tr.valid, tr.reward, 0.0)
     done = (tr.terminated | tr.truncated) & tr.valid
     ended = done.sum(0)
@@ -136,21 +136,21 @@ def prepare(params: Tree, tr: Trajectory) -> tuple[Items, Tree]:
 
 
 def centred_ranks(x: Array) -> Array:
-    """From -1/2 for the least to 1/2 for the greatest [m]; equals have the mean of their ranks."""
+    """Ranks from -1/2 (lowest) to 1/2 (highest) [m]; equal values share the mean of theirs."""
     ordered = jnp.sort(x)
     below, upto = (jnp.searchsorted(ordered, x, side=side) for side in ("left", "right"))
     return (below + upto - 1) / (2.0 * max(x.size - 1, 1)) - 0.5
 
 
 def by_ranks(returns: Array, chosen: Array, sigma: float) -> Array:
-    """What the ε of each pair [n] counts: (u₊ - u₋) / (2nσ), with u the ranks of all returns."""
+    """The weight of each pair's ε [n]: (u₊ - u₋) / (2nσ), with u the ranks of all returns."""
     ranks = centred_ranks(returns.reshape(-1)).reshape(returns.shape)
     difference = jnp.where(chosen, ranks[:, 0] - ranks[:, 1], 0.0)
     return difference / (2.0 * chosen.sum() * sigma)
 
 
 def by_returns(returns: Array, chosen: Array) -> Array:
-    """The same as ARS has it: (r₊ - r₋) / (b σ_R), with σ_R the deviation of the 2b chosen."""
+    """ARS's weights of pairs [n]: (r₊ - r₋) / (b σ_R), with σ_R the deviation of the 2b chosen."""
     weight = jnp.broadcast_to(chosen[:, None], returns.shape).astype(jnp.float32)
     weight = weight / weight.sum()
     deviation = jnp.sqrt(jnp.sum(weight * (returns - jnp.sum(weight * returns)) ** 2))
@@ -165,7 +165,7 @@ def best_pairs(returns: Array, top: int) -> Array:
 
 
 def gradient(config: Config, share: float, params: Tree, batch: Items, key: Array) -> Tree:
-    """The weighted sum of all noise, made anew a few pairs at a time; `share` of them count."""
+    """The weighted sum of all noise, recomputed a few pairs at a time; a `share` of them counts."""
     del key
     returns, (theta, unravel) = batch.episode_return, ravel_pytree(params)
     pairs = returns.shape[0]
@@ -202,7 +202,7 @@ def optimiser_for(config: Config) -> optax.GradientTransformation:
 
 
 def network_for(config: Config, spec: EnvSpec, outputs: int, own: Network | None = None) -> Network:
-    """A perceptron whose last layer begins at 0, where nothing asks for more."""
+    """A perceptron whose last layer begins at 0; for images or an `own` network a torso."""
     kind = choose_torso(config.network, spec.observation)
     if own is None and kind == "mlp":
         return mlp(spec.observation, config.hidden, outputs, last_scale=0.0)
@@ -216,7 +216,7 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
     """
     if spec.lanes % 2:
         raise RondelError(
-            f"lanes={spec.lanes} can't work: lanes come in pairs here, so {spec.lanes + 1} would."
+            f"lanes must be even, as they act in pairs, got {spec.lanes}. Use {spec.lanes + 1}."
         )
     dist = distributions.for_space(spec.action)
     outputs = dist.size // 2 if isinstance(spec.action, Box) else dist.size
@@ -247,8 +247,8 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
 def _share_of(top: int | None, pairs: int) -> float:
     if top is not None and top > pairs:
         raise RondelError(
-            f"top={top} can't work: {2 * pairs} lanes are {pairs} pairs; {pairs} or less would, "
-            f"or {2 * top} lanes."
+            f"top must be at most {pairs}, the pairs of {2 * pairs} lanes, got {top}. "
+            f"Use fewer, or --lanes {2 * top}."
         )
     return 1.0 if top is None else top / pairs
 
@@ -256,4 +256,4 @@ def _share_of(top: int | None, pairs: int) -> float:
 def _one_of(known: tuple[str, ...], **fields: str) -> None:
     for name, value in fields.items():
         if value not in known:
-            raise RondelError(f"{name}={value!r} is not known: {' or '.join(known)} would be.")
+            raise RondelError(f"{name} must be {' or '.join(known)}, got {value!r}.")

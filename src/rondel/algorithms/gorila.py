@@ -1,7 +1,7 @@
 """Gorila: DQN in pieces, with actors, a sharded replay, learners and a parameter server.
 
-Nair et al., Massively Parallel Methods for Deep Reinforcement Learning, arXiv 1507.04296. What it
-computes is DQN as it was then; all else is its plan.
+Nair et al., Massively Parallel Methods for Deep Reinforcement Learning, arXiv 1507.04296. It
+computes the DQN of its time; the rest is its plan.
 """
 
 from __future__ import annotations

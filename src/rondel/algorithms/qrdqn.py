@@ -1,4 +1,4 @@
-"""DQN by quantile regression: quantiles of the return instead of its mean, wherever they lie.
+"""DQN by quantile regression: quantiles of the return instead of its mean.
 
 Dabney et al., Distributional Reinforcement Learning with Quantile Regression, arXiv 1710.10044. It
 is DQN with other defaults; the paper has 200 quantiles.

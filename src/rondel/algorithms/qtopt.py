@@ -1,9 +1,9 @@
-"""QT-Opt: Q-learning for continuous actions, with a search where others have a policy.
+"""QT-Opt: Q-learning for continuous actions, with a search instead of a policy.
 
 Kalashnikov et al., QT-Opt: Scalable Deep Reinforcement Learning for Vision-Based Robotic
-Manipulation, arXiv 1806.10293. The best action is found by the cross-entropy method, both to act
-and for targets; these are dear, so they are made by the stage `label`. Actions are in units of
--1..1. Rows are [n, ...], actions that are tried for each of them [n, samples, actions].
+Manipulation, arXiv 1806.10293. The cross-entropy method finds the best action, both to act and for
+targets; these are expensive, so the stage `label` computes them. Actions are in units of -1..1.
+Rows are [n, ...], actions tried for each of them [n, samples, actions].
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from rondel.algorithms.card import Card
 from rondel.algorithms.ddpg import (
     Model,
     bellman_target,
-    by_lane,
+    check_actions,
+    count_steps,
     descend,
     draws_of,
     model_for,
     optimiser,
-    refuse_other_actions,
-    transitions,
+    prepare_one_step,
 )
 from rondel.errors import RondelError, at_least, from_zero_to_one
-from rondel.memory.replay import TransitionBatch, Transitions, uniform
+from rondel.memory.replay import TransitionBatch, uniform
 from rondel.ops import random
 from rondel.ops.statistics import masked_mean
-from rondel.types import Algorithm, Array, EnvSpec, Network, Trajectory, Tree
+from rondel.types import Algorithm, Array, EnvSpec, Network, Tree
 
 CARD = Card(
     family="off-policy",
@@ -78,16 +78,13 @@ class Config:
         from_zero_to_one(discount=self.discount, target_rate=self.target_rate)
         from_zero_to_one(epsilon=self.epsilon)
         if self.elites > self.samples:
-            raise RondelError(
-                f"elites={self.elites} can't be the best of samples={self.samples}: at most "
-                f"{self.samples} would work."
-            )
+            raise RondelError(f"elites must be at most samples={self.samples}, got {self.elites}.")
 
 
 class State(NamedTuple):
     params: Tree  # of the critic, as its targets are
-    slow: Tree  # the average of newer and older parameters
-    older: Tree  # what that was some time ago
+    slow: Tree  # a Polyak average of the parameters
+    older: Tree  # an earlier copy of it
     opt_state: Tree
     steps: Array  # environment steps so far, no further than the warmup needs
     updates: Array  # gradient steps since the older target was replaced
@@ -105,7 +102,7 @@ class Variables(NamedTuple):
 
 
 class Labelled(NamedTuple):
-    """What a gradient needs of a batch [n, ...]."""
+    """A batch with targets [n, ...]."""
 
     obs: Tree
     action: Array
@@ -123,8 +120,8 @@ def cross_entropy_method(
 ) -> tuple[Array, Array]:
     """The best action found for each of `keys` [n, actions], and its value [n].
 
-    `value` takes actions [n, samples, actions] and gives [n, samples]. First any actions are tried;
-    then those of the normal distribution that fits the best ones, cut at -1 and 1.
+    `value` takes actions [n, samples, actions] and returns [n, samples]. The first actions are
+    uniform, the next ones from the normal distribution of the best ones, clipped to -1..1.
     """
 
     def numbers(draw: Callable[[Array, int], Array], iteration: int) -> Array:
@@ -147,16 +144,16 @@ def cross_entropy_method(
 def best_action(
     config: Config, model: Model, params: Tree, obs: Tree, keys: Array
 ) -> tuple[Array, Array]:
-    """What the critic likes best, and what its network says of it."""
+    """The best action by the critic, and the critic's output for it."""
     sizes = config.samples, config.elites, config.iterations
     return cross_entropy_method(
         lambda tried: model.critic.apply(params, (obs, tried)), keys, model.actions, *sizes
     )
 
 
-def worth(config: Config, said: Array) -> Array:
-    """The values that a critic's outputs mean."""
-    return jax.nn.sigmoid(said) if config.cross_entropy else said
+def values_of(config: Config, out: Array) -> Array:
+    """Values from a critic's outputs."""
+    return jax.nn.sigmoid(out) if config.cross_entropy else out
 
 
 def act(
@@ -168,7 +165,7 @@ def act(
     keys: Array,
     explore: bool,
 ) -> Tree:
-    """The best action, with noise; now and then, and at first, any action."""
+    """The best action with noise, or with probability epsilon a random one; random at first."""
     action, _ = best_action(config, model, weights.critic, obs, random.fold(keys, 0))
     if not explore:
         return action, carry, ()
@@ -179,40 +176,30 @@ def act(
     return jnp.where(weights.warm & (chance >= config.epsilon), noisy, anything), carry, ()
 
 
-def prepare(config: Config, weights: Weights, tr: Trajectory) -> tuple[Transitions, Array]:
-    """Transitions, and how many steps there were."""
-    del weights
-    return by_lane(transitions(tr, config.discount, 1)), tr.valid.sum(0)
-
-
-def absorb(config: Config, state: State, steps: Array) -> State:
-    return state._replace(steps=jnp.minimum(state.steps + steps.sum(), config.warmup))
-
-
 def label(
     config: Config, model: Model, variables: Variables, batch: TransitionBatch, keys: Array
 ) -> Labelled:
-    """r + γ min(Q1(s', a'), Q2(s', a')), a' the best by Q1: the slow target, Q2 the older one."""
+    """r + γ min(Q1(s', a'), Q2(s', a')), a' the best by Q1, the slow target; Q2: the older."""
     action, slow = best_action(config, model, variables.slow, batch.next_obs, keys)
     older = model.critic.apply(variables.older, (batch.next_obs, action))
     target = target_of(config, batch, jnp.stack([slow, older]))
     return Labelled(batch.obs, batch.action, target, batch.valid)
 
 
-def target_of(config: Config, batch: TransitionBatch, said: Array) -> Array:
-    """Where the targets' networks say this [2, n] of the next observation: [n]."""
-    target = bellman_target(batch.reward, batch.discount, worth(config, said))
+def target_of(config: Config, batch: TransitionBatch, out: Array) -> Array:
+    """Targets [n], from the outputs [2, n] of both target networks for the next observation."""
+    target = bellman_target(batch.reward, batch.discount, values_of(config, out))
     return jnp.clip(target, 0.0, 1.0) if config.cross_entropy else target
 
 
 def loss(config: Config, model: Model, params: Tree, batch: Labelled) -> tuple[Array, Array]:
     """Half the squared error, or the cross-entropy of chances; with the values [n]."""
-    said = model.critic.apply(params, (batch.obs, batch.action))
+    out = model.critic.apply(params, (batch.obs, batch.action))
     if config.cross_entropy:
-        error = optax.sigmoid_binary_cross_entropy(said, batch.target)
+        error = optax.sigmoid_binary_cross_entropy(out, batch.target)
     else:
-        error = 0.5 * (said - batch.target) ** 2
-    return masked_mean(error, batch.valid), worth(config, said)
+        error = 0.5 * (out - batch.target) ** 2
+    return masked_mean(error, batch.valid), values_of(config, out)
 
 
 def gradient(
@@ -231,7 +218,7 @@ def gradient(
 
 
 def update(config: Config, state: State, grads: Tree) -> State:
-    """A step of the critic; the slow target follows it, the older one stays for a while."""
+    """A step of the critic; the slow target follows, the older one is replaced now and then."""
     params, opt_state = descend(config.learning_rate, state.params, state.opt_state, grads)
     slow = optax.incremental_update(params, state.slow, config.target_rate)
     turn = state.updates + 1 >= config.older_every
@@ -245,7 +232,7 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
 
     `network` is the user's own, from observations to features.
     """
-    refuse_other_actions(spec)
+    check_actions(spec, "qtopt")
     model = model_for(spec, config.network, config.hidden, critics=1, own=network)
     draws = draws_of(config.updates_per_step, spec, config.rollout)
     warmup_rounds = math.ceil(config.warmup / (spec.lanes * config.rollout))
@@ -259,12 +246,12 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
         init=init,
         acting=lambda state: Weights(state.params, state.steps >= config.warmup),
         learning=lambda state: Variables(state.params, state.slow, state.older),
-        absorb=partial(absorb, config),
+        absorb=partial(count_steps, config.warmup),
         label=partial(label, config, model),
         gradient=partial(gradient, config, model),
         update=partial(update, config),
         act=partial(act, config, model),
-        prepare=partial(prepare, config),
+        prepare=partial(prepare_one_step, config.discount),
         memory=uniform(config.capacity, config.batch, draws, warmup_rounds, space=spec.observation),
         rollout=config.rollout,
         max_lag=CARD.max_lag,

@@ -1,9 +1,9 @@
-"""R2D2: a Q-network that remembers, replayed in sequences with what was remembered there.
+"""R2D2: a recurrent Q-network, replayed in sequences with their recurrent states.
 
 Kapturowski et al., Recurrent Experience Replay in Distributed Reinforcement Learning, ICLR 2019. It
-is Ape-X with a memory: actors store what they remembered before each sequence, and learners first
-run over `burn_in` rows only to bring that up to date with their own weights. Values are rescaled as
-in `ops.rescale`. The cell sees the action before, and not the reward before, as the paper's does.
+is Ape-X with a recurrent cell: actors store its state before each sequence, and learners first run
+over `burn_in` rows to update that state with their own weights. Values are on the scale of
+`rescale`. Unlike the paper's, the cell sees the last action but not the last reward.
 Sequences of a batch are [n, L, ...] in memory and time first, [L, n, ...], here.
 """
 
@@ -20,11 +20,13 @@ import optax
 
 from rondel.algorithms import dqn
 from rondel.errors import RondelError, at_least, from_zero_to_one
+from rondel.formatting import join_words
 from rondel.memory.sequences import SequenceBatch, Stretch, sequences
 from rondel.nets.noisy import with_noise
 from rondel.nets.recurrent import Recalled, RecurrentValues, make_cell, recurrent_values
+from rondel.ops.optimisers import adam
 from rondel.ops.return_distributions import Misfit, ReturnModel
-from rondel.ops.returns import n_step_returns
+from rondel.ops.returns import n_step_returns, swap_time
 from rondel.ops.statistics import masked_mean
 from rondel.types import Algorithm, Array, EnvSpec, Memory, Network, Trajectory, Tree
 
@@ -71,20 +73,19 @@ class Config(dqn.Config):
         at_least(0, overlap=self.overlap, burn_in=self.burn_in)
         from_zero_to_one(priority_mix=self.priority_mix)
         if self.memory == "none":
-            raise RondelError("memory='none' is Ape-X: take apex, or memory='gru' or 'lstm'.")
+            raise RondelError("memory must be gru or lstm, got 'none'. Use apex without memory.")
         if self.memory not in ("gru", "lstm"):
-            raise RondelError(f"There is no memory {self.memory!r}: gru and lstm would work.")
+            raise RondelError(f"memory must be gru or lstm, got {self.memory!r}.")
         fits = [n for n in range(self.sequence) if self.length % (self.sequence - n) == 0]
         if self.overlap not in fits:
             raise RondelError(
-                f"overlap={self.overlap} can't work: sequences would begin every {self.stride} "
-                f"steps, which must divide burn_in + sequence, {self.length}; "
-                f"{', '.join(map(str, fits))} would."
+                f"sequence - overlap must divide burn_in + sequence, {self.length}, got "
+                f"overlap={self.overlap}. Use {join_words(fits, 'or')}."
             )
         if self.rollout % self.stride:
             raise RondelError(
-                f"rollout={self.rollout} can't work: sequences begin every {self.stride} steps "
-                f"(sequence - overlap); {-(-self.rollout // self.stride) * self.stride} would."
+                f"rollout must be a multiple of sequence - overlap, {self.stride}, got "
+                f"{self.rollout}. Use {-(-self.rollout // self.stride) * self.stride}."
             )
 
     @property
@@ -94,12 +95,12 @@ class Config(dqn.Config):
 
     @property
     def stride(self) -> int:
-        """Steps from the beginning of a sequence to that of the next."""
+        """Steps between the beginnings of neighbouring sequences."""
         return self.sequence - self.overlap
 
 
 class Rows(NamedTuple):
-    """What happened: [b, T, ...] on its way to memory, [L, n, ...] to be learned from."""
+    """Steps: [b, T, ...] for memory, [L, n, ...] for learning."""
 
     obs: Tree
     first: Array
@@ -111,23 +112,23 @@ class Rows(NamedTuple):
 
 
 class Carry(NamedTuple):
-    """What a lane keeps [b, ...]."""
+    """The state of a lane [b, ...]."""
 
-    rung: Tree  # of the ladder, for good
+    rung: Tree  # exponent of epsilon, constant
     recalled: Recalled  # of the episode
 
 
 class Noted(NamedTuple):
-    """What an actor notes of each step [b, ...]."""
+    """Extras of each step [b, ...]."""
 
-    out: Array  # what its network said
+    out: Array  # the network's outputs
     recalled: Recalled  # before the step
-    key: Array  # [b, 2] uint32, the words of the key it acted with: no other lane's or step's
+    key: Array  # [b, 2] uint32: the key of the step, unique among lanes and steps
 
 
 class Model(NamedTuple):
     network: RecurrentValues
-    returns: ReturnModel  # what its outputs mean
+    returns: ReturnModel  # the meaning of its outputs
 
 
 def act(
@@ -139,7 +140,7 @@ def act(
     keys: Array,
     explore: bool,
 ) -> tuple[Array, Carry, Noted]:
-    """The best action, or with probability epsilon any that is allowed."""
+    """The best action, or with probability epsilon a random one that is allowed."""
     params = with_noise(weights.params, keys) if explore else weights.params
     cell, out = model.network.step(params, carry.recalled, obs)
     epsilon = dqn.epsilon_of(config, weights, carry.rung) if explore else None
@@ -151,10 +152,10 @@ def act(
 def prepare(
     config: Config, model: Model, weights: dqn.Weights, tr: Trajectory
 ) -> tuple[Stretch, Array]:
-    """The round's new rows, the first priorities of sequences that end in it, and its steps.
+    """The round's new rows, with initial priorities of sequences that end in it, and its steps.
 
-    Before them are the rows that such a sequence began with. All that is needed was noted when the
-    actor acted, with the weights that it had then.
+    The rows before them are those that such a sequence began with. All outputs are in the extras,
+    by the weights that acted.
     """
     del weights
     obs = jax.tree.map(lambda x: x[:-1], tr.obs)
@@ -163,16 +164,16 @@ def prepare(
     before = config.length - config.stride
     recalled = jax.tree.map(lambda x: x[before :: config.stride], tr.extras.recalled)
     priority = None
-    if config.prioritised:  # as the actor saw it, so that nothing is drawn blindly
+    if config.prioritised:  # by the actor's outputs
         priority = _first_priorities(config, model.returns, rows, tr.extras.out)
     new = jax.tree.map(lambda x: x[before:], rows)
     edge = tr.extras.key[jnp.array([before - 1, -1])]
-    items: Stretch = _turned(Stretch(new, recalled, priority, edge if before else ()))
+    items: Stretch = swap_time(Stretch(new, recalled, priority, edge if before else ()))
     return items, new.valid.sum(0)
 
 
 def _first_priorities(config: Config, returns: ReturnModel, rows: Rows, out: Array) -> Array:
-    """Of the sequences that begin at every stride [T / S, b]."""
+    """Priorities of the sequences that begin at every stride [T / S, b]."""
     begin = jnp.arange(0, config.rollout, config.stride)
     row = begin[None] + jnp.arange(config.burn_in, config.length)[:, None]  # [m, T / S]
 
@@ -182,32 +183,32 @@ def _first_priorities(config: Config, returns: ReturnModel, rows: Rows, out: Arr
 
     rows, out = jax.tree.map(cut, (rows, out))
     misfit, valid = misfits(config, returns, rows, out, out, out)
-    return priority_of(config.priority_mix, misfit.surprise, valid).reshape(len(begin), -1)
+    return priority_of(config.priority_mix, misfit.priority, valid).reshape(len(begin), -1)
 
 
-def priority_of(mix: float, surprise: Array, valid: Array) -> Array:
+def priority_of(mix: float, error: Array, valid: Array) -> Array:
     """η max|td| + (1 - η) mean|td| over the valid rows [m, n] of each sequence [n]."""
-    surprise = jnp.where(valid, surprise, 0.0)
-    mean = surprise.sum(0) / jnp.maximum(valid.sum(0), 1)
-    return mix * surprise.max(0) + (1.0 - mix) * mean
+    error = jnp.where(valid, error, 0.0)
+    mean = error.sum(0) / jnp.maximum(valid.sum(0), 1)
+    return mix * error.max(0) + (1.0 - mix) * mean
 
 
 def misfits(
     config: Config, returns: ReturnModel, rows: Rows, out: Array, target: Array, chooser: Array
 ) -> tuple[Misfit, Array]:
-    """How far `out` is off in all rows but the last, and which of them count: [m - 1, n].
+    """The errors of `out` in all rows but the last, and which of these are valid: [m - 1, n].
 
-    Values are [m, n, ...]: n-step targets are those of `target` for the actions that `chooser`
-    likes best. Where the next row is none, at the end or where a lane was started anew, a chain of
-    rewards ends as if it were cut off there.
+    Outputs are [m, n, ...]: n-step targets take those of `target` for the best actions by
+    `chooser`. Where there is no next row, at the end or where a lane was restarted, a chain of
+    rewards ends as at a truncation.
     """
     rows_ahead = jnp.concatenate([rows.valid[1:-1], jnp.zeros_like(rows.valid[:1])])
     truncated = rows.truncated[:-1] | ~rows_ahead
     reward, discount, offset, valid = n_step_returns(
-        _longer(rows.reward[:-1], config.n_step - 1),
-        _longer(rows.terminated[:-1], config.n_step - 1),
-        _longer(truncated, config.n_step - 1),
-        _longer(rows.valid[:-1], config.n_step - 1),
+        _pad_rows(rows.reward[:-1], config.n_step - 1),
+        _pad_rows(rows.terminated[:-1], config.n_step - 1),
+        _pad_rows(truncated, config.n_step - 1),
+        _pad_rows(rows.valid[:-1], config.n_step - 1),
         config.discount,
         config.n_step,
     )
@@ -219,12 +220,12 @@ def misfits(
 def values(
     config: Config, network: RecurrentValues, params: Tree, recalled: Recalled, rows: Rows
 ) -> Array:
-    """What a network says of the rows after the burn-in [m, n, ...]."""
+    """A network's outputs for the rows after the burn-in [m, n, ...]."""
 
     def unroll(recalled: Recalled, rows: Rows) -> tuple[Array, Recalled]:
         return network.unroll(params, recalled, rows.obs, rows.action, rows.first)
 
-    if config.burn_in:  # what is recalled before the row after it
+    if config.burn_in:  # the state before the row after it
         warming = jax.tree.map(lambda x: x[: config.burn_in + 1], rows)
         _, each = unroll(recalled, warming)
         recalled = jax.lax.stop_gradient(jax.tree.map(lambda x: x[-1], each))
@@ -239,11 +240,11 @@ def loss(
     batch: SequenceBatch,
     key: Array,
 ) -> tuple[Array, tuple[Misfit, Array, Array]]:
-    """What the rows cost, weighted; with how far each was off, which count, and what it is worth.
+    """The weighted loss, with each row's errors, validity and value.
 
-    Noise is the same for all rows, and another for each network.
+    Noisy layers draw one noise for all rows, and another for each network.
     """
-    returns, rows = model.returns, _turned(batch.rows)
+    returns, rows = model.returns, swap_time(batch.rows)
     noisy = with_noise(params, key), with_noise(variables.target, key, 1)
     out, target = (values(config, model.network, p, batch.carry, rows) for p in noisy)
     learned = jax.tree.map(lambda x: x[config.burn_in :], rows)
@@ -258,7 +259,7 @@ def loss(
 def gradient(
     config: Config, model: Model, variables: dqn.Variables, batch: SequenceBatch, key: Array
 ) -> Tree:
-    """With the priority of each sequence as feedback to memory."""
+    """The gradient of the loss, with new priorities of sequences as feedback to memory."""
     value_and_grad = jax.value_and_grad(partial(loss, config, model), has_aux=True)
     (value, (misfit, valid, worth)), grads = value_and_grad(variables.params, variables, batch, key)
     metrics = {
@@ -267,7 +268,7 @@ def gradient(
         "td_error": masked_mean(jnp.abs(misfit.td), valid),
         "grad_norm": optax.tree.norm(grads),
     }
-    feedback = priority_of(config.priority_mix, misfit.surprise, valid)
+    feedback = priority_of(config.priority_mix, misfit.priority, valid)
     return grads, valid.sum().astype(jnp.float32), feedback, metrics
 
 
@@ -284,7 +285,7 @@ def network_for(
 
 def memory_for(config: Config, spec: EnvSpec) -> Memory:
     exponent = config.priority_exponent if config.prioritised else None
-    warmup = max(config.warmup, spec.lanes * config.length)  # before that no sequence is whole
+    warmup = max(config.warmup, spec.lanes * config.length)  # before that no sequence is complete
     sizes = config.capacity, config.batch, config.updates, config.length, config.stride
     rounds = math.ceil(warmup / (spec.lanes * config.rollout))
     return sequences(*sizes, exponent, rounds, spec.observation)
@@ -297,7 +298,7 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
     """
     actions = dqn.actions_of(spec)
     model = Model(network_for(config, spec, actions, network), dqn.returns_for(config))
-    optimiser = dqn.adam(config)
+    optimiser = adam(config.max_grad_norm)
 
     def carry(lane: Array) -> Carry:
         return Carry(dqn.rungs(config, spec.lanes, lane), model.network.start(lane.shape[0]))
@@ -319,10 +320,5 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
     )
 
 
-def _longer(x: Array, rows: int) -> Array:
+def _pad_rows(x: Array, rows: int) -> Array:
     return jnp.pad(x, ((0, rows), (0, 0)))
-
-
-def _turned(tree: Tree) -> Tree:
-    """From time first to lane by lane, and back."""
-    return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), tree)

@@ -1,9 +1,9 @@
 """R2D3: R2D2 that also draws from a second memory, of demonstrations.
 
 Gülçehre et al., Making Efficient Use of Demonstrations to Solve Hard Exploration Problems, arXiv
-1909.01387. Demonstrations are episodes of anybody's; they come to `make` as one lane's rows. What
-would have been remembered in them is not known: sequences within them begin as an episode does, and
-the burn-in does what it can.
+1909.01387. Demonstrations are episodes of any policy; `make` takes them as one lane's rows. Their
+recurrent states are unknown: sequences within them begin as episodes do, and the burn-in corrects
+that in part.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Config(r2d2.Config):
 
 
 def layout(first: np.ndarray, stride: int, before: int, after: int) -> np.ndarray:
-    """Rows in their new places; -1 where there is none.
+    """Which row goes to each place; -1: none.
 
-    Each episode begins where a sequence does. `before` the first are at least so many places that
-    are none, and after the last `after`.
+    Each episode begins where a sequence begins. At least `before` places precede the first, and
+    `after` follow the last.
     """
     ends = [*(1 + np.flatnonzero(first[1:])), len(first)]
     begins = [0, *ends[:-1]]
@@ -54,7 +54,7 @@ def layout(first: np.ndarray, stride: int, before: int, after: int) -> np.ndarra
 
 
 def stretch_of(config: Config, algorithm: Algorithm, shown: Trajectory) -> Stretch:
-    """Demonstrations as items of one lane, each with the same priority."""
+    """Demonstrations as items of one lane, with equal priorities."""
     after = config.length - config.stride  # so that a sequence can begin anywhere in them
     place = layout(np.asarray(shown.first)[:-1, 0], config.stride, config.burn_in, after)
     there = place >= 0
@@ -91,6 +91,6 @@ def make(
     episodes, one after the other, in one lane.
     """
     if demonstrations is None:
-        raise RondelError("r2d3 learns from demonstrations too: give make some, in one lane.")
+        raise RondelError("r2d3 needs demonstrations. Pass make some, in one lane.")
     algorithm = r2d2.make(config, spec, network)
     return algorithm._replace(memory=memory_for(config, spec, algorithm, demonstrations))

@@ -1,4 +1,4 @@
-"""Soft actor-critic, with a temperature that finds itself.
+"""Soft actor-critic, with a learned temperature.
 
 Haarnoja et al., Soft Actor-Critic Algorithms and Applications, arXiv 1812.05905. The policy is a
 normal distribution squashed into -1..1, the units of actions; the lower of two critics counts. Rows
@@ -19,20 +19,20 @@ import optax
 from rondel.algorithms.card import Card
 from rondel.algorithms.ddpg import (
     Model,
-    by_lane,
+    check_actions,
+    count_steps,
     critic_loss,
     descend,
     draws_of,
     model_for,
     optimiser,
-    refuse_other_actions,
-    transitions,
+    prepare_one_step,
 )
 from rondel.errors import at_least, from_zero_to_one
-from rondel.memory.replay import TransitionBatch, Transitions, uniform
+from rondel.memory.replay import TransitionBatch, uniform
 from rondel.ops import distributions, random
 from rondel.ops.statistics import masked_mean
-from rondel.types import Algorithm, Array, EnvSpec, Network, Trajectory, Tree
+from rondel.types import Algorithm, Array, EnvSpec, Network, Tree
 
 CARD = Card(
     family="off-policy",
@@ -103,34 +103,24 @@ def temperature_loss(log_temperature: Array, log_prob: Array, target_entropy: fl
 
 
 def pi(model: Model, policy: Tree, obs: Tree) -> tuple[Array, Array]:
-    """Mean and log deviation of the normal distribution, before it is squashed."""
+    """Mean and log deviation of the normal distribution before squashing."""
     mean, log_std = jnp.split(model.policy.apply(policy, obs), 2, -1)
     return mean, jnp.clip(log_std, *_LOG_STD)
 
 
 def sample(model: Model, policy: Tree, obs: Tree, normal: Array) -> tuple[Array, Array]:
-    """Actions [n, actions] made of normal numbers, and the logs of their densities [n]."""
+    """Actions [n, actions] from normal numbers, and their log densities [n]."""
     return distributions.squashed(*pi(model, policy, obs), normal)
 
 
 def act(model: Model, weights: Weights, carry: Tree, obs: Tree, keys: Array, explore: bool) -> Tree:
-    """An action of the policy, or its middle; at first any action."""
+    """An action of the policy, or without `explore` its mean; random at first."""
     if not explore:
         return jnp.tanh(pi(model, weights.policy, obs)[0]), carry, ()
     normal = random.normal(random.fold(keys, 0), model.actions)
     anything = random.uniform(random.fold(keys, 1), model.actions, -1.0, 1.0)
     action, _ = sample(model, weights.policy, obs, normal)
     return jnp.where(weights.warm, action, anything), carry, ()
-
-
-def prepare(config: Config, weights: Weights, tr: Trajectory) -> tuple[Transitions, Array]:
-    """Transitions, and how many steps there were."""
-    del weights
-    return by_lane(transitions(tr, config.discount, 1)), tr.valid.sum(0)
-
-
-def absorb(config: Config, state: State, steps: Array) -> State:
-    return state._replace(steps=jnp.minimum(state.steps + steps.sum(), config.warmup))
 
 
 def policy_loss(
@@ -150,7 +140,7 @@ def gradient(
     batch: TransitionBatch,
     key: Array,
 ) -> Tree:
-    """Of critics, policy and temperature at once."""
+    """The gradients of critics, policy and temperature."""
     params, valid = variables.params, batch.valid
     log_temperature = params["log_temperature"]
     shape = (2, valid.shape[0], model.actions)
@@ -202,7 +192,7 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
 
     `network` is the user's own, from observations to features.
     """
-    refuse_other_actions(spec)
+    check_actions(spec, "sac")
     kind, widths = config.network, config.hidden
     model = model_for(spec, kind, widths, config.critics, outputs=2, own=network)
     given = config.target_entropy
@@ -224,11 +214,11 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
         init=init,
         acting=lambda state: Weights(state.params["policy"], state.steps >= config.warmup),
         learning=lambda state: Variables(state.params, state.target),
-        absorb=partial(absorb, config),
+        absorb=partial(count_steps, config.warmup),
         gradient=partial(gradient, model, target_entropy),
         update=partial(update, config),
         act=partial(act, model),
-        prepare=partial(prepare, config),
+        prepare=partial(prepare_one_step, config.discount),
         memory=uniform(config.capacity, config.batch, draws, warmup_rounds, space=spec.observation),
         rollout=config.rollout,
         max_lag=CARD.max_lag,

@@ -1,7 +1,7 @@
 """Twin delayed deep deterministic policy gradients: DDPG with three remedies for its optimism.
 
 Fujimoto et al., Addressing Function Approximation Error in Actor-Critic Methods, arXiv 1802.09477:
-the lower of two critics counts, the policy moves every other time, targets look at noisy actions.
+the lower of two critics counts, the policy moves every other step, targets take noisy actions.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Settings that were found to do well, by algorithm and bare environment id.
+"""Tuned settings, by algorithm and bare environment id.
 
 `rondel train` starts from these and prints them. Besides fields of the algorithm's `Config` a row
-may set the run's own: lanes, block, normalise_observations, scale_rewards. How well they do is in
-benchmarks/learning and benchmarks/games; those of LunarLander-v3, HalfCheetah-v5, Pong-v5,
-Breakout-MinAtar and of ars for Hopper-v5 and HalfCheetah-v5 are others' settings. Those of gorila
-and of ars for the latter two have not been run to their ends yet.
+may set those of the run: lanes, block, normalise_observations, scale_rewards. Results are in
+benchmarks/learning and benchmarks/games. Settings for LunarLander-v3, HalfCheetah-v5, Pong-v5,
+Breakout-MinAtar and of ars for Hopper-v5 and HalfCheetah-v5 are from publications. Those of gorila
+and of ars for the latter two have not been run to the end yet.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _AVERAGED: dict[str, Any] = {
     "anneal_steps": 100_000,
 }
 _LIGHT = _AVERAGED | {"batch": 64, "updates": 16, "hidden": (64, 64)}
-# of 128 steps, with rewards scaled to returns of about 1
+# rounds of 128 steps, with rewards scaled to returns of about 1
 _SMALL_ROUNDS: dict[str, Any] = {
     "lanes": 8,
     "block": 2,  # so that four actors can share the lanes
@@ -49,7 +49,7 @@ _REMEMBERED: dict[str, Any] = {
 _CONNECT_FOUR: dict[str, Any] = {
     "lanes": 128,
     "block": 32,
-    "rollout": 64,  # most games end within a round, and so most positions have a result
+    "rollout": 64,  # most games end within a round, so most positions have a result
     "considered": 7,
     "updates": 128,
     "capacity": 1_000_000,
@@ -113,14 +113,14 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
     "dqn": {"CartPole-v1": _AVERAGED},
     "c51": {"CartPole-v1": _LIGHT | {"return_min": 0.0, "return_max": 100.0}},
     "qrdqn": {"CartPole-v1": _AVERAGED | {"atoms": 16, "learning_rate": 1e-3}},
-    # with noisy layers alone all lanes did alike for half of the run, and learned late
+    # with noisy layers alone all lanes acted alike for half of the run, and learned late
     "rainbow": {
         "CartPole-v1": _LIGHT
         | {"learning_rate": 1e-3, "n_step": 10, "target_rate": 0.02}
         | {"epsilon_start": 1.0, "epsilon_end": 0.05}
         | {"return_min": 0.0, "return_max": 100.0},
     },
-    # returns as distributions over 0 to 50: with a mean alone some runs believed in ever more
+    # returns as distributions over 0 to 50: with a mean alone values diverged in some runs
     "apex": {
         "CartPole-v1": _LIGHT
         | {"batch": 128, "rollout": 4, "discount": 0.98, "anneal_steps": 300_000}
@@ -167,7 +167,7 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
         "Hopper-v5": {"lanes": 16, "block": 2, "top": 4, "learning_rate": 0.01, "sigma": 0.025},
         "HalfCheetah-v5": {"lanes": 64, "top": 4},
     },
-    # a search is quicker for many lanes in one call, and four actors still share them
+    # a search is faster for many lanes in one call, and four actors can still share them
     "alphazero": {
         "TicTacToe-v0": {"block": 16},
         "tic_tac_toe": {"block": 16},  # pgx's

@@ -1,4 +1,4 @@
-"""Features that any algorithm can have: each takes an `Algorithm` and returns another."""
+"""Features for any algorithm: each wraps an `Algorithm` in another one."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _OBSERVATIONS = ("obs", "next_obs")
 
 
 class Normalised(NamedTuple):
-    """The learner's state, with statistics of what was observed."""
+    """The learner's state, with statistics of observations."""
 
     inner: Tree
     moments: Moments  # of all observations so far: the next round acts with these
-    acted: Moments  # those that the newest data were acted with: learning sees the same numbers
+    acted: Moments  # with which the newest data were acted: learning sees equal numbers
 
 
 class Scaled(NamedTuple):
@@ -37,9 +37,9 @@ def with_observation_normalisation(
 ) -> Algorithm:
     """Observations reach the networks with zero mean and unit deviation; memory keeps them raw.
 
-    Statistics come back with the data that were acted with them, however far behind these are: else
-    a newer mean would look like another policy. In a free run the lanes of a round may have acted
-    with different ones; then it is those of the first lane.
+    Statistics travel with the data that were acted with them, however old: a newer mean would look
+    like another policy. In a free run the lanes of a round may have acted with different
+    statistics; then those of the first lane count.
     """
 
     def init(key: Array) -> Normalised:
@@ -65,8 +65,8 @@ def with_observation_normalisation(
     def prepare(weights: Tree, tr: Trajectory) -> tuple[Tree, tuple[Tree, Moments, Moments]]:
         inner, moments = weights
         seen, summary = algorithm.prepare(inner, tr._replace(obs=see(moments, tr.obs)))
-        # Prepared twice: observations are taken from the raw one, all else from the other. What
-        # is not taken is never computed, since XLA drops it.
+        # Prepared twice: observations come from the raw items, all else from the normalised ones.
+        # XLA drops what is unused.
         raw, _ = algorithm.prepare(inner, tr)
         items = seen._replace(**{name: getattr(raw, name) for name in _observations_of(seen)})
         new = jax.tree.map(lambda x: x[algorithm.overlap : -1], tr.obs)
@@ -87,7 +87,7 @@ def with_observation_normalisation(
         inner, moments = variables
         assert algorithm.label is not None
         made = algorithm.label(inner, seen_batch(moments, batch), keys)
-        # as they were: they are normalised for the gradient
+        # raw again: `gradient` normalises them
         return made._replace(**{name: getattr(batch, name) for name in _observations_of(made)})
 
     return algorithm._replace(
@@ -107,7 +107,7 @@ def with_observation_normalisation(
 def with_reward_scaling(
     algorithm: Algorithm, lanes: int, discount: float, clip: float = 10.0
 ) -> Algorithm:
-    """Rewards are divided by the running deviation of the discounted return, then cut at ±clip."""
+    """Divide rewards by the running deviation of the discounted return, then clip at ±clip."""
 
     def init(key: Array) -> Scaled:
         return Scaled(algorithm.init(key), statistics.no_returns(lanes))
@@ -141,7 +141,7 @@ def with_reward_scaling(
 
 
 def _start_of(algorithm: Algorithm) -> Callable[[Tree, Array, Array], Tree] | None:
-    """The same with the weights inside of a pair."""
+    """The algorithm's `start`, given weights in a pair with statistics."""
     start = algorithm.start
     return None if start is None else lambda weights, *rest: start(weights[0], *rest)
 
@@ -150,7 +150,7 @@ def _observations_of(record: Tree) -> list[str]:
     for part in record:
         if set(_OBSERVATIONS) & set(getattr(part, "_fields", ())):
             raise RondelError(
-                f"Observations inside of a {type(part).__name__} can't be normalised, only those "
-                "in fields obs and next_obs of items and batches: leave normalise_observations out."
+                "normalise_observations needs observations in fields obs and next_obs of items and "
+                f"batches, got them in a {type(part).__name__}. Leave it out."
             )
     return [name for name in _OBSERVATIONS if name in record._fields]

@@ -1,4 +1,4 @@
-"""A memory beside another one: what was shown, kept for good, and drawn from in some measure.
+"""A memory of demonstrations beside a replay: kept for good, drawn with a fixed share.
 
 Gülçehre et al., Making Efficient Use of Demonstrations to Solve Hard Exploration Problems, arXiv
 1909.01387. Each shard holds all demonstrations, with priorities of its own.
@@ -19,15 +19,15 @@ from rondel.types import Memory
 if TYPE_CHECKING:
     from rondel.types import Array, Tree
 
-# which rows [n] of a batch were shown, and the tickets of both draws
+# which rows [n] of a batch are demonstrations, and the tickets of both draws
 Ticket: TypeAlias = "tuple[Array, Tree, Tree]"
 
 
 class Both(NamedTuple):
     """Two memories of one kind."""
 
-    own: Tree  # what was lived through
-    shown: Tree
+    own: Tree  # of the run itself
+    shown: Tree  # of demonstrations
 
 
 def with_demonstrations(
@@ -40,8 +40,8 @@ def with_demonstrations(
 ) -> Memory:
     """Each row of a batch comes from the demonstrations with probability `share`.
 
-    `of_size(capacity)` is the memory for both, whose size matters to `init` alone. Demonstrations
-    are items [b, ...] of so many `rounds`, one after the other in the second axis; `room` is the
+    `of_size(capacity)` makes both memories; their size matters to `init` alone. Demonstrations are
+    items [b, ...] of `rounds` rounds, one after the other in the second axis; `room` is the
     capacity that they need.
     """
     memory = of_size(capacity)
@@ -69,7 +69,7 @@ def with_demonstrations(
 
     def rank(both: Both, ticket: Ticket, feedback: Array) -> Both:
         is_shown, own, shown = ticket
-        # there is no word on what was drawn and not taken
+        # NaN: no feedback on what was drawn and not taken
         return Both(
             memory.rank(both.own, own, jnp.where(is_shown, jnp.nan, feedback)),
             memory.rank(both.shown, shown, jnp.where(is_shown, feedback, jnp.nan)),

@@ -1,9 +1,9 @@
-"""Stacked observations, stored frame by frame: each frame once, not once for each observation.
+"""Stacked observations, stored frame by frame: each frame once, not once per observation.
 
-What a space with `frames` = F promises of an observation: it is the one before, shifted by one with
-a new frame at its end, or (where an episode begins) the same frame F times. So a story of rows is
-its newest frames, the F - 1 before the first of them, and for each row its age: how many rows back
-its frames go before they repeat. What comes back is what went in, bit for bit.
+In a space with `frames` = F an observation is the one before, shifted by one with a new frame at
+its end, or (where an episode begins) one frame F times. So a story of rows is stored as its newest
+frames, the F - 1 before the first of them, and the age of each row: how many rows back its frames
+go before they repeat. Observations come back bit for bit.
 
 Shapes: b lanes, n rows of a story; a frame is the F-th part of an observation's first axis. In a
 replay, rounds of T rows and `ahead` more are written into a ring of P rows.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Frames(NamedTuple):
-    """Stories, lane by lane."""
+    """The frames of stories, lane by lane."""
 
     newest: Array  # [b, F - 1 + n, ...]: that of row t is at F - 1 + t
     age: Array  # [b, n] int32: 0 .. F - 1; frame i, counted from the newest, is min(i, age) back
@@ -37,7 +37,7 @@ class Frames(NamedTuple):
 
 
 class Film(NamedTuple):
-    """The newest rounds: a ring.
+    """The frames of the newest rounds, in a ring.
 
     P is greater than the rows whose observations can be asked for, so that the frames before the
     oldest of them are still there.
@@ -48,8 +48,10 @@ class Film(NamedTuple):
 
 
 def stacked_of(space: Space | None, obs: Tree) -> Tree:
-    """How many frames each array of obs [b, n, ...] stacks; 1, which is stored as it is, without
-    a space and where the array is not [b, n] of it."""
+    """The number of frames that each array of obs [b, n, ...] stacks.
+
+    It is 1, stored unchanged, without a space and where the array is not [b, n] of it.
+    """
     if space is None:
         return jax.tree.map(lambda _: 1, obs)
 
@@ -69,7 +71,7 @@ def pack_stacked(space: Space, obs: Tree, other: Tree) -> Tree:
 
 
 def pack(obs: Array, stacked: int, age: Array | None = None) -> Frames:
-    """Observations [b, n, ...] frame by frame; `age` [b] is that of row 0, F - 1 unless told.
+    """Observations [b, n, ...] frame by frame; `age` [b] is that of row 0, F - 1 by default.
 
     With an age of F - 1 row 0 may be any observation. With less its own older frames are still
     the first F - 1 of `newest`, but not those that belong there.
@@ -77,7 +79,7 @@ def pack(obs: Array, stacked: int, age: Array | None = None) -> Frames:
     lanes, rows = obs.shape[:2]
     split = obs.reshape(lanes, rows, stacked, obs.shape[2] // stacked, *obs.shape[3:])
     differs = (split[:, 1:, :-1] != split[:, :-1, 1:]).astype(jnp.uint8)
-    # the maximum of bytes, which is three times as quick as `all` of bools
+    # the maximum of bytes is three times as fast as `all` of bools
     shifted = differs.max(axis=tuple(range(2, differs.ndim)), initial=0) == 0
     if age is None:
         age = jnp.full(lanes, stacked - 1, jnp.int32)
@@ -97,7 +99,7 @@ def take(frames: Frames, lane: Array, row: Array) -> Array:
     oldest_first = jnp.arange(last, -1, -1, dtype=jnp.int32).reshape(*[1] * len(lead), -1)
     place = lane[..., None], row[..., None] + last - jnp.minimum(oldest_first, age[..., None])
     found = frames.newest.at[place].get(mode="promise_in_bounds")
-    # what follows, such as bytes becoming floats, is not to be drawn into the gather, one by one
+    # keeps XLA from fusing what follows, such as bytes becoming floats, into the gather
     found = lax.optimization_barrier(found)
     return found.reshape(*lead, -1, *frames.newest.shape[3:])
 
@@ -121,20 +123,21 @@ def blank(like: Array, stacked: int, rows: int, ahead: int) -> Film:
     return Film(Frames(newest, age), jnp.zeros((), jnp.int32))
 
 
-def record(film: Film, obs: Array, anew: Array, ahead: int) -> Film:
-    """Write a round [b, T + ahead, ...]; `anew` [b]: lanes that do not go on where they stopped.
+def record(film: Film, obs: Array, restarted: Array, ahead: int) -> Film:
+    """Write a round [b, T + ahead, ...]; `restarted` [b]: lanes that do not continue.
 
-    A lane that goes on begins with observations that the film has already, and keeps the frames
-    before them: they may be of another episode, of rows before. Where it begins anew, its first
-    row brings its own F - 1 frames, so that the last F - 1 rows before it are lost.
+    A lane that continues begins with observations that the film has already, and keeps the frames
+    before them, perhaps of another episode. The first row of a restarted lane brings its own F - 1
+    frames, which overwrite the last F - 1 rows before it.
     """
     (newest, age), head = film
-    anew = anew | (head == 0)  # the F - 1 frames before row 0 are there for the first row alone
+    # the F - 1 frames before row 0 are there for the first row alone
+    restarted = restarted | (head == 0)
     older = film.frames.stacked - 1
     age_before = lax.dynamic_index_in_dim(age, head, axis=1, keepdims=False)
-    new = pack(obs, older + 1, jnp.where(anew, older, age_before))
+    new = pack(obs, older + 1, jnp.where(restarted, older, age_before))
     kept = lax.dynamic_slice_in_dim(newest, head, older, axis=1)
-    own = anew.reshape(-1, *[1] * (newest.ndim - 1))
+    own = restarted.reshape(-1, *[1] * (newest.ndim - 1))
     begin = jnp.where(own, new.newest[:, :older], kept)
     written = jnp.concatenate([begin, new.newest[:, older:]], axis=1)
     return Film(

@@ -1,4 +1,4 @@
-"""The memory of algorithms that learn from a round as a whole: nothing but the newest one.
+"""The memory of algorithms that learn from a round as a whole: the newest round.
 
 Shapes: b lanes; a batch has its rows in the order of the lanes, `group` of them in a row.
 """
@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from rondel.errors import RondelError
+from rondel.formatting import plural
 from rondel.types import Memory
 
 if TYPE_CHECKING:
@@ -18,15 +19,14 @@ if TYPE_CHECKING:
 
 
 def newest(group: int = 1) -> Memory:
-    """One draw a round, of all its items [b, ...] as rows [b / group, group, ...]."""
+    """One draw per round, of all its items [b, ...] as rows [b / group, group, ...]."""
 
     def init(items_like: Tree, shards: int) -> Tree:
         lanes = jax.tree.leaves(items_like)[0].shape[0]
         if lanes % group:
             raise RondelError(
-                f"{lanes * shards} lanes in {shards} {'copy' if shards == 1 else 'copies'} of "
-                f"memory are no whole groups of {group}: {group * shards} lanes, or a multiple, "
-                "would be."
+                f"lanes must be a multiple of {group * shards} ({plural(shards, 'memory shard')}, "
+                f"groups of {group}), got {lanes * shards}."
             )
         return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), items_like)
 

@@ -1,8 +1,8 @@
-"""A sum tree over priorities: a random leaf in proportion to its weight, at a logarithmic cost.
+"""A sum tree over priorities: draws leaves in proportion to their weights, at logarithmic cost.
 
 Level 0 holds the leaves; every WIDTH nodes of a level have a parent in the next, their sum, up to
-a top level of WIDTH nodes. A parent is always computed anew from its children, so nothing drifts,
-and by additions in one fixed order, so every program gives the same bits.
+a top level of WIDTH nodes. A parent is always recomputed from its children, so nothing drifts, and
+by additions in one fixed order, so every program gives the same bits.
 
 Schaul et al., Prioritized Experience Replay, arXiv 1511.05952.
 """
@@ -35,7 +35,7 @@ def total(levels: Levels) -> Array:
 
 
 def refresh(levels: Levels, start: Array, count: int) -> Levels:
-    """All nodes above leaves start .. start + count - 1, computed anew."""
+    """Recompute all nodes above leaves start .. start + count - 1."""
     done = [levels[0]]
     for level in levels[1:]:
         below = done[-1]
@@ -49,19 +49,18 @@ def refresh(levels: Levels, start: Array, count: int) -> Levels:
 
 
 def assign(levels: Levels, leaf: Array, weight: Array) -> Levels:
-    """The leaves `leaf` [n] become `weight` [n]; of those named twice the greatest weight counts.
+    """Set the leaves `leaf` [n] that are above 0 to `weight` [n], except where that is NaN.
 
-    A leaf of 0 stays 0: what must not be drawn is not brought back by a late word about it. Where
-    the weight is NaN there is no word.
+    A leaf of 0 stays 0: late feedback must not bring back what may not be drawn.
     """
-    told = ~jnp.isnan(weight)
-    return put(levels, leaf, jnp.where(levels[0][leaf] > 0.0, weight, 0.0), told)
+    given = ~jnp.isnan(weight)
+    return put(levels, leaf, jnp.where(levels[0][leaf] > 0.0, weight, 0.0), given)
 
 
-def put(levels: Levels, leaf: Array, weight: Array, told: Array | None = None) -> Levels:
-    """The same, whatever the leaves were; where `told` is False, nothing."""
-    at = leaf if told is None else jnp.where(told, leaf, levels[0].size)
-    # set, then max: the same whatever order a device scatters duplicates in
+def put(levels: Levels, leaf: Array, weight: Array, given: Array | None = None) -> Levels:
+    """Set the leaves `leaf` [n] to `weight` [n], where `given`; duplicates get the greatest."""
+    at = leaf if given is None else jnp.where(given, leaf, levels[0].size)
+    # set, then max: independent of the order in which a device scatters duplicates
     done = [levels[0].at[at].set(weight, mode="drop").at[at].max(weight, mode="drop")]
     node = leaf
     for level in levels[1:]:
@@ -84,11 +83,11 @@ def find(levels: Levels, point: Array) -> tuple[Array, Array]:
 
 
 def _cover(weight: Array, point: Array) -> tuple[Array, Array, Array]:
-    """Which of the nodes [WIDTH, n] covers each point [n]: (child, where it begins, its weight).
+    """The node of [WIDTH, n] that covers each point [n]: (child, where it begins, its weight).
 
-    It is the last that has weight and begins at or before the point: also where rounding has put
-    the point beyond the end of all. One reduction gives all three, for it is what keeps XLA from
-    walking down the tree once for each of them, and from reading it after `assign` has begun.
+    It is the last that has weight and begins at or before the point, also where rounding has put
+    the point beyond the end of all. One reduction gives all three: else XLA would walk down the
+    tree once for each of them, and read it after `assign` has begun.
     """
     begins = [jnp.zeros_like(point)]
     for row in weight[:-1]:

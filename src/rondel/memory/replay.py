@@ -1,12 +1,12 @@
-"""The memory of off-policy algorithms: a ring of transitions, drawn from at random.
+"""The memory of off-policy algorithms: a ring of transitions, drawn at random.
 
 Shapes: b lanes; a round adds T items per lane; the ring keeps C items per lane, C a multiple of T.
-An observation is stored once: item i of a lane was seen at row i, its successor is row
-i + offset[i] of the same array, 1 <= offset <= ahead (the n of n-step returns). So a round writes
-T + ahead observations in one piece at row `head`, into C + ahead rows: at the ring's end the last
-ones fall beyond C, and no index needs a modulo. The price: a round also overwrites the observations
-of the `ahead` items after it, which are the oldest ones and so are not drawn any more.
-Observations that stack frames are kept frame by frame, in a ring of their own: `memory.frames`.
+An observation is stored once: that of item i of a lane is row i, its successor is row i + offset[i]
+of the same array, 1 <= offset <= ahead (the n of n-step returns). So a round writes T + ahead
+observations in one piece at row `head`, into C + ahead rows: at the ring's end the last ones fall
+beyond C, and no index needs a modulo. The price: a round also overwrites the observations of the
+`ahead` items after it, which are the oldest ones and can no longer be drawn. Observations that
+stack frames are kept frame by frame, in a ring of their own: `memory.frames`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from rondel.errors import RondelError
+from rondel.formatting import join_words
 from rondel.memory import priorities
 from rondel.memory.frames import Film, blank, record, row_of, stacked_of
 from rondel.memory.frames import take as take_stacked
@@ -28,37 +29,37 @@ if TYPE_CHECKING:
     from rondel.spaces import Space
     from rondel.types import Array, Tree
 
-EPSILON = 1e-6  # added to every error, so that none is too small to be seen again
+EPSILON = 1e-6  # added to every error, so that no item is lost for good
 
 Place: TypeAlias = "tuple[Array, Array]"  # lane and row of items, int32; a draw's ticket
 
 
 class Transitions(NamedTuple):
-    """What a round adds, lane by lane; item t was seen at row t of `obs`."""
+    """The items of a round, lane by lane; the observation of item t is row t of `obs`."""
 
     obs: Tree  # [b, T + ahead, ...]
     action: Tree  # [b, T, ...]
     reward: Array  # [b, T]: the return of offset[t] steps
-    discount: Array  # [b, T]: what the successor's value counts; 0 after a termination
+    discount: Array  # [b, T]: weight of the successor's value; 0 after a termination
     offset: Array  # [b, T] int32: rows to the successor
     valid: Array  # [b, T] bool
-    priority: Array | None = None  # [b, T]: first guess of the absolute error; `uniform` ignores it
+    priority: Array | None = None  # [b, T]: initial absolute error; `uniform` ignores it
 
 
 class TransitionBatch(NamedTuple):
-    """What a draw gives: n rows."""
+    """A draw of n rows."""
 
     obs: Tree  # [n, ...]
     next_obs: Tree  # [n, ...]
     action: Tree  # [n, ...]
     reward: Array  # [n]
     discount: Array  # [n]
-    valid: Array  # [n] bool: the loss masks where False
+    valid: Array  # [n] bool: the loss masks rows where False
     ratio: Array  # [n]: N * P(i); ratio**-beta is the importance weight
 
 
 class Ring(NamedTuple):
-    """The newest rounds."""
+    """The newest rounds, in a ring."""
 
     items: Transitions  # obs [b, C + ahead, ...] or `Film`, all else [b, C, ...], no priority
     edge: Tree  # [b, ahead, ...]: the last observations, with which the next round begins
@@ -68,7 +69,7 @@ class Ring(NamedTuple):
 
 
 class Ranked(NamedTuple):
-    """A ring and a sum tree; item (lane, row) is leaf row * b + lane, so a round is one stretch."""
+    """A ring and a sum tree; item (lane, row) is leaf row * b + lane, so a round is one slice."""
 
     ring: Ring
     levels: priorities.Levels  # of a tree over (C + ahead) * b leaves, as the observations
@@ -82,11 +83,11 @@ def uniform(
     ahead: int = 1,
     space: Space | None = None,
 ) -> Memory:
-    """The newest `capacity` transitions (rounded up to whole rounds), each as likely as any other.
+    """The newest `capacity` transitions (rounded up to whole rounds), drawn uniformly.
 
-    Items are `Transitions`, batches `TransitionBatch` of batch / shards rows, `ratio` 1. Items that
-    are not valid are drawn too and are for the loss to mask. With a `space`, that of the
-    observations, stacked frames are stored once.
+    Items are `Transitions`, batches `TransitionBatch` of batch / shards rows, `ratio` 1. Invalid
+    items are drawn too; the loss masks them. With a `space`, that of the observations, stacked
+    frames are stored once.
     """
 
     def init(items_like: Transitions, shards: int) -> Ring:
@@ -94,8 +95,8 @@ def uniform(
 
     def add(ring: Ring, items: Transitions, key: Array) -> Ring:
         del key
-        anew = _anew(ring, items)
-        return _write(ring, items, anew, _torn(ring, anew))
+        restarted = _restarted(ring, items)
+        return _write(ring, items, restarted, _lost_items(ring, restarted))
 
     def draw(ring: Ring, key: Array, j: Array) -> tuple[TransitionBatch, Place]:
         del j
@@ -124,7 +125,7 @@ def prioritised(
     ahead: int = 1,
     space: Space | None = None,
 ) -> Memory:
-    """The newest `capacity` transitions, those with a greater error more often.
+    """The newest `capacity` transitions, drawn more often the greater their error.
 
     Item i is drawn with P(i) = p_i / sum of p, where p_i = (|error_i| + 1e-6)**exponent. The first
     error is the item's `priority`; newer ones come as feedback [n] to `rank`. Items that are not
@@ -140,7 +141,7 @@ def prioritised(
 
     def init(items_like: Transitions, shards: int) -> Ranked:
         if items_like.priority is None:
-            raise RondelError("a prioritised replay needs items with a `priority`; 1 will do.")
+            raise RondelError("A prioritised replay needs items with a `priority`, such as 1.")
         ring = _empty(items_like, capacity, batch, shards, ahead, space)
         lanes, size = ring.items.valid.shape
         return Ranked(ring, priorities.empty((size + ahead) * lanes))
@@ -149,9 +150,9 @@ def prioritised(
         del key
         assert items.priority is not None
         ring, (lanes, length) = memory.ring, items.valid.shape
-        anew, reach, size = _anew(ring, items), _reach(ring), ring.items.valid.shape[1]
-        lane, row = torn = _torn(ring, anew)
-        # as with observations: the `ahead` oldest rows after the round go with it
+        restarted, reach, size = _restarted(ring, items), _reach(ring), ring.items.valid.shape[1]
+        lane, row = lost = _lost_items(ring, restarted)
+        # as with observations, the round also replaces the `ahead` oldest rows after it
         weight = jnp.where(items.valid, weigh(items.priority), 0.0)
         weight = jnp.pad(weight, ((0, 0), (0, ahead))).T.reshape(-1)
         leaves, *above = memory.levels
@@ -160,11 +161,11 @@ def prioritised(
         first = jnp.maximum(ring.head - reach, 0) * lanes
         count = (length + reach + ahead) * lanes
         levels = priorities.refresh((leaves, *above), first, count)
-        if reach > ahead:  # what is torn may be at the ring's end, the head at its beginning
+        if reach > ahead:  # lost items may be at the ring's end, the head at its beginning
             last = min(reach, size)
             start = jnp.int32((size - last) * lanes)
             levels = priorities.refresh(levels, start, last * lanes)
-        return Ranked(_write(ring, items, anew, torn), levels)
+        return Ranked(_write(ring, items, restarted, lost), levels)
 
     def draw(memory: Ranked, key: Array, j: Array) -> tuple[TransitionBatch, Place]:
         del j
@@ -196,7 +197,7 @@ def _empty(
 ) -> Ring:
     lanes, length = items_like.valid.shape
     size = -(-capacity // (shards * lanes * length)) * length
-    _check(items_like, size, batch, shards, ahead)
+    _check(items_like, size, shards, ahead)
 
     def zeros(rows: int, tree: Tree) -> Tree:
         return jax.tree.map(lambda x: jnp.zeros((lanes, rows, *x.shape[2:]), x.dtype), tree)
@@ -212,7 +213,7 @@ def _empty(
         edge=zeros(ahead, items_like.obs),
         head=jnp.zeros((), jnp.int32),  # each its own buffer: a buffer is donated once
         filled=jnp.zeros((), jnp.int32),
-        slots=jnp.arange(batch // shards, dtype=jnp.int32),
+        slots=slots_of(batch, shards),
     )
 
 
@@ -225,15 +226,15 @@ def _ahead(ring: Ring) -> int:
 
 
 def _reach(ring: Ring) -> int:
-    """How many items before the head must be forgotten in a lane that does not go on."""
+    """The number of items before the head that a restarted lane loses."""
     films = filter(_is_film, jax.tree.leaves(ring.items.obs, is_leaf=_is_film))
     return _ahead(ring) + max((film.frames.stacked - 1 for film in films), default=0)
 
 
-def _anew(ring: Ring, items: Transitions) -> Array:
-    """Lanes [b] that do not go on where they stopped: with the very observations at their edge.
+def _restarted(ring: Ring, items: Transitions) -> Array:
+    """Lanes [b] that do not continue: their first observations differ from the last ones stored.
 
-    Their environment was started anew, or they come in another order.
+    Their environment was restarted, or lanes came in another order.
     """
     ahead = _ahead(ring)
 
@@ -243,31 +244,31 @@ def _anew(ring: Ring, items: Transitions) -> Array:
     return jnp.stack(jax.tree.leaves(jax.tree.map(differs, ring.edge, items.obs))).any(axis=0)
 
 
-def _torn(ring: Ring, anew: Array) -> Place:
-    """Items, [b, reach], whose observations this round overwrites with those of another story.
+def _lost_items(ring: Ring, restarted: Array) -> Place:
+    """Items [b, reach] whose successors this round overwrites with unrelated observations.
 
-    A lane that goes on overwrites its last `ahead` observations with the same ones. One that does
-    not makes successors of them which never followed; in a film it also overwrites F - 1 frames
-    before. Elsewhere the row is C: no item's.
+    A lane that continues overwrites its last `ahead` observations with equal ones. A restarted one
+    replaces them by observations that never followed; in a film it also overwrites the F - 1 frames
+    before. Elsewhere the row is C, which belongs to no item.
     """
     size, reach = ring.items.valid.shape[1], _reach(ring)
-    lane, row = jnp.indices((anew.shape[0], reach), dtype=jnp.int32)
+    lane, row = jnp.indices((restarted.shape[0], reach), dtype=jnp.int32)
     row = ring.head - reach + row
-    if reach > _ahead(ring):  # a film's end is not the ring's: it tears there too
-        return lane, jnp.where(anew[:, None], row % size, size)
-    return lane, jnp.where(anew[:, None] & (row >= 0), row, size)
+    if reach > _ahead(ring):  # a film's end is not the ring's: items are lost there too
+        return lane, jnp.where(restarted[:, None], row % size, size)
+    return lane, jnp.where(restarted[:, None] & (row >= 0), row, size)
 
 
-def _write(ring: Ring, items: Transitions, anew: Array, torn: Place) -> Ring:
+def _write(ring: Ring, items: Transitions, restarted: Array, lost: Place) -> Ring:
     length, size = items.valid.shape[1], ring.items.valid.shape[1]
     ahead = _ahead(ring)
 
     def put(stored: Array | Film, new: Array) -> Array | Film:
         if isinstance(stored, Film):
-            return record(stored, new, anew, ahead)
+            return record(stored, new, restarted, ahead)
         return lax.dynamic_update_slice(stored, new, (0, ring.head, *[0] * (new.ndim - 2)))
 
-    stored = ring.items._replace(valid=ring.items.valid.at[torn].set(False, mode="drop"))
+    stored = ring.items._replace(valid=ring.items.valid.at[lost].set(False, mode="drop"))
     return Ring(
         items=jax.tree.map(put, stored, items._replace(priority=None), is_leaf=_is_film),
         edge=jax.tree.map(lambda x: x[:, -ahead:], items.obs),
@@ -302,25 +303,29 @@ def _read(ring: Ring, place: Place, ratio: Array) -> TransitionBatch:
     )
 
 
-def _check(items_like: Transitions, size: int, batch: int, shards: int, ahead: int) -> None:
-    lanes, length = items_like.valid.shape
+def slots_of(batch: int, shards: int) -> Array:
+    """The rows of a draw from one shard: [batch / shards] int32, 0, 1, ..."""
     if batch % shards:
+        least = batch // shards * shards
         raise RondelError(
-            f"a batch of {batch} can't be drawn in equal parts from {shards} shards of memory; "
-            f"{batch // shards * shards or shards} or {(batch // shards + 1) * shards} can."
+            f"batch must be a multiple of the {shards} memory shards, got {batch}. "
+            f"Use {join_words(filter(None, (least, least + shards)), 'or')}."
         )
+    return jnp.arange(batch // shards, dtype=jnp.int32)
+
+
+def _check(items_like: Transitions, size: int, shards: int, ahead: int) -> None:
+    lanes, length = items_like.valid.shape
     least = length + 2 * ahead
     if size < least:
         rows = -(-least // length) * length
         raise RondelError(
-            f"the replay capacity is too small: {size} steps for each of {lanes * shards} lanes, "
-            f"but a round adds {length} and the {ahead} oldest can't be drawn; a capacity of "
-            f"{rows * lanes * shards} or more works."
+            f"capacity must be {rows * lanes * shards} or more: a round adds {length} steps in "
+            f"each of {lanes * shards} lanes, and the {ahead} oldest cannot be drawn."
         )
     for leaf in jax.tree.leaves(items_like.obs):
         if leaf.shape[:2] != (lanes, length + ahead):
             raise RondelError(
-                f"a replay with ahead={ahead} takes observations [{lanes}, {length + ahead}, ...] "
-                f"with items [{lanes}, {length}], but got {list(leaf.shape)}; `obs` must hold the "
-                f"{ahead} rows after the last item too."
+                f"`obs` must be [{lanes}, {length + ahead}, ...] for items [{lanes}, {length}], "
+                f"with the {ahead} rows after the last item, got {list(leaf.shape)}."
             )

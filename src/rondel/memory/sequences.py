@@ -1,11 +1,10 @@
-"""The memory of recurrent off-policy algorithms: stretches of time, with what was remembered there.
+"""The memory of recurrent off-policy algorithms: sequences, with their recurrent states.
 
 Shapes: b lanes; a round adds T rows per lane; the ring keeps C rows per lane, C a multiple of T.
-Sequences are L rows long and begin at every S-th row, S dividing both T and L, so neighbours share
-L - S rows: a row is stored once all the same. Of observations that stack F frames a round keeps the
-newest ones and the F - 1 before: a story (`memory.frames`) for each lane of each round. The state
-of a recurrent network is kept before each beginning. What a learner does with it (burn-in: running
-over the first rows only to bring that state up to date) is its own affair.
+Sequences are L rows long and begin at every S-th row, S dividing both T and L. Neighbours share
+L - S rows, which are stored once. Of observations that stack F frames a round keeps the newest ones
+and the F - 1 before: a story (`memory.frames`) for each lane of each round. The recurrent state
+before each beginning is kept too; a learner may update it over the first rows (burn-in).
 
 Kapturowski et al., Recurrent Experience Replay in Distributed Reinforcement Learning, ICLR 2019.
 """
@@ -22,7 +21,7 @@ from jax import lax
 from rondel.errors import RondelError
 from rondel.memory import priorities
 from rondel.memory.frames import Frames, pack_stacked, take
-from rondel.memory.replay import EPSILON
+from rondel.memory.replay import EPSILON, slots_of
 from rondel.ops import random
 from rondel.types import Memory
 
@@ -34,21 +33,21 @@ Place: TypeAlias = "tuple[Array, Array]"  # lane, and which of its beginnings; a
 
 
 class Stretch(NamedTuple):
-    """What a round adds, lane by lane."""
+    """The items of a round, lane by lane."""
 
     rows: Tree  # [b, T, ...]: a record whose `first` and `valid` say where episodes begin and end
-    carry: Tree  # [b, T / S, ...]: what was remembered before every S-th row
-    # [b, T / S]: first guess of the absolute error of the sequences that this round completes; the
-    # k-th of them ends with row (k + 1) S - 1. Without `exponent` it is not looked at.
+    carry: Tree  # [b, T / S, ...]: the recurrent state before every S-th row
+    # [b, T / S]: initial absolute error of the sequences that this round completes; the k-th of
+    # them ends with row (k + 1) S - 1. Ignored without `exponent`.
     priority: Array | None = None
-    # [b, 2, ...]: what tells a lane's story from all others, in the last row before this round and
-    # in its own last one. Where the former is not the latter of what was added before, lanes came
-    # in another order, as in a free run: no sequence leads from there to here. (): they never do.
+    # [b, 2, ...]: a label of a lane's story, in the last row before this round and in its own last
+    # row. Where the former differs from the stored latter, lanes came in another order, as in a
+    # free run: no sequence spans both rounds. (): the order never changes.
     edge: Tree = ()
 
 
 class SequenceBatch(NamedTuple):
-    """What a draw gives: n sequences."""
+    """A draw of n sequences."""
 
     rows: Tree  # [n, L, ...]
     carry: Tree  # [n, ...]: before the first row
@@ -97,14 +96,13 @@ def sequences(
     """The newest `capacity` rows (rounded up to whole rounds), drawn in sequences of `length`.
 
     Items are `Stretch`, batches `SequenceBatch` of batch / shards sequences. With an `exponent`
-    those with a greater error come more often, as in `replay.prioritised`; else all are alike.
+    draws favour greater errors, as in `replay.prioritised`; else they are uniform.
     Feedback is [n], an error per sequence. With a `space`, that of the rows' `obs`, stacked frames
     are stored once.
     """
     if length % stride:
         raise RondelError(
-            f"sequences of {length} rows can't begin at every {stride} rows: a divisor of the "
-            "length would work."
+            f"The stride of sequences must divide their length, {length}, got {stride}."
         )
     cut = _Cut(capacity, batch, length, stride, exponent, space)
     return Memory(
@@ -140,7 +138,7 @@ def _init(cut: _Cut, items_like: Stretch, shards: int) -> Sequences:
         filled=jnp.zeros((), jnp.int32),
         unbroken=jnp.zeros(lanes, jnp.int32),
         edge=jax.tree.map(lambda x: jnp.zeros((lanes, *x.shape[2:]), x.dtype), items_like.edge),
-        slots=jnp.arange(cut.batch // shards, dtype=jnp.int32),
+        slots=slots_of(cut.batch, shards),
     )
 
 
@@ -155,7 +153,7 @@ def _add(cut: _Cut, memory: Sequences, items: Stretch, key: Array) -> Sequences:
     del key
     lanes, added = items.rows.valid.shape
     size = memory.rows.valid.shape[1]
-    # a lane that was started anew: its last row does not lead to this round's first one
+    # a restarted lane: its last row does not lead to this round's first one
     before, first = (memory.head - 1) % size, items.rows.first[:, 0]
     same = _same(memory.edge, jax.tree.map(lambda x: x[:, 0], items.edge), lanes)
     goes_on = memory.rows.valid[:, before] & ~first & same
@@ -191,14 +189,14 @@ def _put_rows(kept: Tree, new: Tree, head: Array) -> Tree:
 
 
 def _weigh_anew(cut: _Cut, memory: Sequences, items: Stretch, unbroken: Array) -> priorities.Levels:
-    """Sequences that are whole now can be drawn; those that lost rows can't any more."""
+    """Weights after a round: complete sequences can be drawn, those that lost rows cannot."""
     stride, parts = cut.stride, cut.parts
     lanes, added = items.rows.valid.shape
     ended, slot = added // stride, memory.head // stride
     error = items.priority if cut.exponent is not None else jnp.ones((lanes, ended))
     if error is None:
-        raise RondelError("prioritised sequences need items with a `priority`; 1 will do.")
-    nth = jnp.arange(ended + parts - 1, dtype=jnp.int32)  # from the first that is whole now
+        raise RondelError("Prioritised sequences need items with a `priority`, such as 1.")
+    nth = jnp.arange(ended + parts - 1, dtype=jnp.int32)  # from the first that is complete now
     whole = unbroken[:, None] + (nth[None] + 1) * stride >= cut.length
     weight = jnp.pad(_weight(cut, error), ((0, 0), (0, parts - 1)))
     weight = jnp.where(whole & (nth[None] < ended), weight, 0.0)
@@ -247,7 +245,7 @@ def _is_frames(x: Tree) -> bool:
 
 
 def _same(one: Tree, two: Tree, lanes: int) -> Array:
-    """Lanes [b] in which two trees [b, ...] agree in everything."""
+    """Lanes [b] in which two trees [b, ...] are equal."""
     same = jnp.ones(lanes, bool)
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
         same = same & (a == b).reshape(lanes, -1).all(1)
@@ -255,21 +253,15 @@ def _same(one: Tree, two: Tree, lanes: int) -> Array:
 
 
 def _check(cut: _Cut, added: int, size: int, lanes: int, shards: int) -> None:
-    batch, length, stride = cut.batch, cut.length, cut.stride
-    if batch % shards:
-        raise RondelError(
-            f"a batch of {batch} sequences can't be drawn in equal parts from {shards} shards of "
-            f"memory; {batch // shards * shards or shards} or {(batch // shards + 1) * shards} can."
-        )
+    length, stride = cut.length, cut.stride
     if added % stride:
         raise RondelError(
-            f"a round of {added} steps can't be cut every {stride} steps: a rollout of "
-            f"{-(-added // stride) * stride} would work."
+            f"rollout must be a multiple of the stride of sequences, {stride}, got {added}. "
+            f"Use {-(-added // stride) * stride}."
         )
     if size < length + added:
         rows = -(-(length + added) // added) * added
         raise RondelError(
-            f"the replay capacity is too small: {size} steps for each of {lanes * shards} lanes, "
-            f"but sequences are {length} steps long and a round adds {added}; a capacity of "
-            f"{rows * lanes * shards} or more works."
+            f"capacity must be {rows * lanes * shards} or more: sequences have {length} steps, and "
+            f"a round adds {added} in each of {lanes * shards} lanes."
         )

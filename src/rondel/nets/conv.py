@@ -1,9 +1,9 @@
 """Convolutions and pooling of images [channels, rows, columns, n].
 
-XLA has quick convolutions for accelerators, and slow ones for CPUs, whose gradients inside a loop
-are slower still. Matrix products are quick everywhere, so on CPUs a convolution is one. With the
-images of a batch side by side in the last axis what it multiplies is copied in long runs, and no
-product, of the gradient neither, has to turn a matrix round. Measured in benchmarks/conv.md.
+XLA's convolutions are fast on accelerators and slow on CPUs, their gradients inside a loop even
+slower. Matrix products are fast everywhere, so on CPUs a convolution is one. With the images of a
+batch in the last axis its factors are copied in long runs, and no product, nor that of a gradient,
+has to transpose a matrix. Measured in benchmarks/conv.md.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from rondel.types import Array
 def conv(
     x: Array, w: Array, stride: int = 1, padding: str = "VALID", *, on: str | None = None
 ) -> Array:
-    """Images `x` [c, h, w, n] seen through kernels `w` [rows, columns, c, outputs].
+    """Convolve images `x` [c, h, w, n] with kernels `w` [rows, columns, c, outputs].
 
-    `padding` is "VALID" or "SAME", as in `lax.conv_general_dilated`. `on` is the kind of device
-    that it is made for ("cpu", "gpu", "tpu"): JAX's default one, unless a test says otherwise.
+    `padding` is "VALID" or "SAME", as in `lax.conv_general_dilated`. `on` is the kind of
+    device ("cpu", "gpu", "tpu"); tests set it, the default is JAX's.
     """
     if (on or jax.default_backend()) != "cpu":
         x, axes = x.astype(w.dtype), ("CHWN", "HWIO", "CHWN")
@@ -35,7 +35,7 @@ def conv(
 def max_pool(x: Array, size: int, stride: int, *, on: str | None = None) -> Array:
     """The largest number in each window of `size` x `size`, every `stride` pixels; "SAME" padding.
 
-    Where several are the largest the gradient's share of each depends on the device.
+    Where several are the largest, the split of the gradient depends on the device.
     """
     window, strides = (1, size, size, 1), (1, stride, stride, 1)
     if (on or jax.default_backend()) != "cpu":
@@ -62,7 +62,7 @@ def _fold(x: Array, w: Array, stride: int, pads: list[tuple[int, int]]) -> tuple
         for size, pad, k in zip(x.shape[1:3], pads, (rows, columns), strict=True)
     ]
     high, wide = out[0] - 1 + q_rows, out[1] - 1 + q_columns
-    # a negative number cuts off: pixels that no kernel comes to
+    # a negative number cuts off pixels that no kernel reaches
     ends = [
         total * stride - size - low
         for total, size, (low, _) in zip((high, wide), x.shape[1:3], pads, strict=True)
@@ -78,8 +78,7 @@ def _fold(x: Array, w: Array, stride: int, pads: list[tuple[int, int]]) -> tuple
     return x, w.reshape(q_rows, q_columns, -1, outputs)
 
 
-# What a kernel sees of all pixels is many times as large as the image: it is made again for the
-# gradient rather than kept.
+# The unfolded pixels are many times as large as the image: they are recomputed for the gradient.
 @partial(jax.checkpoint, prevent_cse=False)
 def _product(x: Array, w: Array) -> Array:
     """A convolution with stride 1 and no padding."""

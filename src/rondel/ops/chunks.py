@@ -1,10 +1,9 @@
-"""Rows a few at a time: XLA's programs for CPUs are quickest on as many as caches hold.
+"""Rows in chunks: XLA's programs for CPUs are fastest on as many rows as caches hold.
 
-`chunked` is for a network: its outputs are made chunk by chunk, and the loss, which sees them all,
-can be anything. `mean_grad` is for a loss that is a mean over rows: quicker for convolutions, since
-what a chunk's gradient needs is still in the cache (benchmarks/conv.md). `chunked_sum` is for what
-would not fit into memory all at once. `together` is the other way round: one batch of what would be
-many small ones.
+`chunked` is for a network and any loss of all its outputs. `mean_grad` is for a loss that is a mean
+over rows: faster for convolutions, since what a chunk's gradient needs is still in the cache
+(benchmarks/conv.md). `chunked_sum` is for terms that would not fit into memory at once. `in_chunks`
+is the opposite: one batch instead of many small ones.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from rondel.types import Array, Tree
 
 
 def chunked(apply: Callable[[Tree, Tree], Tree], size: int) -> Callable[[Tree, Tree], Tree]:
-    """`apply(params, rows [n, ...])`, done for at most `size` rows at a time, in a loop.
+    """`apply(params, rows [n, ...])` for at most `size` rows at a time, in a loop.
 
-    For an `apply` that takes each row for itself. There are as few chunks as can be, all of one
-    size: rows of zeros fill the last one up, and nothing is seen of them.
+    For an `apply` that treats rows independently. There are as few chunks as possible, all of one
+    size: rows of zeros fill up the last one, and their outputs are dropped.
 
     >>> outputs = chunked(network.apply, 32)(params, obs)
     """
@@ -40,10 +39,10 @@ def chunked(apply: Callable[[Tree, Tree], Tree], size: int) -> Callable[[Tree, T
 def in_chunks(apply: Callable[[Tree, Tree], Tree]) -> Callable[[Tree, Tree], Tree]:
     """`apply(params, rows [n, ...])`, which under `vmap` takes the rows of all lanes at once.
 
-    For an `apply` that takes each row for itself, and no gradients. A convolution that is mapped
-    over lanes of one row each takes many times as long as one over as many rows.
+    For an `apply` that treats rows independently, and no gradients. A convolution mapped over lanes
+    of one row each takes many times as long as one over all rows.
 
-    >>> values = jax.vmap(partial(together(network.apply), params))(obs)  # [lanes, n, ...]
+    >>> values = jax.vmap(partial(in_chunks(network.apply), params))(obs)  # [lanes, n, ...]
     """
 
     @jax.custom_batching.custom_vmap
@@ -67,7 +66,7 @@ def in_chunks(apply: Callable[[Tree, Tree], Tree]) -> Callable[[Tree, Tree], Tre
 def chunked_sum(sum_of: Callable[[Tree], Tree], size: int) -> Callable[[Tree], Tree]:
     """`sum_of(rows [n, ...])`, a sum over rows, for at most `size` at a time, in a loop.
 
-    Rows of zeros fill the last chunk up: of these `sum_of` must give 0.
+    Rows of zeros fill up the last chunk: for these `sum_of` must be 0.
 
     >>> total = chunked_sum(lambda rows: rows.sum(0), 32)(rows)
     """
@@ -91,10 +90,10 @@ def chunked_sum(sum_of: Callable[[Tree], Tree], size: int) -> Callable[[Tree], T
 def mean_grad(
     loss: Callable[[Tree, Tree], tuple[Array, Tree]], size: int
 ) -> Callable[[Tree, Tree, Array], tuple[Tree, Tree]]:
-    """`jax.grad(loss, has_aux=True)`, done for at most `size` rows at a time, in a loop.
+    """`jax.grad(loss, has_aux=True)` for at most `size` rows at a time, in a loop.
 
-    `loss(params, rows [n, ...]) -> (scalar, metrics)`, all of them means over the rows that are
-    valid: whatever else needs all rows, such as standardised advantages, has to be made before.
+    `loss(params, rows [n, ...]) -> (scalar, metrics)`, all of them means over valid rows. What else
+    needs all rows, such as standardised advantages, must be computed before.
 
     >>> grads, metrics = mean_grad(loss, 32)(params, rows, rows.valid)
     """

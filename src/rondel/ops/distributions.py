@@ -1,6 +1,6 @@
 """Action distributions as records of functions, one for each kind of action space.
 
-`params` are the numbers that a network gives for one state: `[..., size]`.
+`params` are a network's outputs: `[..., size]`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _FORBIDDEN = -1e9  # finite, so that an entropy is not 0 · -inf
 
 
 class Distribution(NamedTuple):
-    """How a vector of parameters becomes an action."""
+    """A distribution of actions with a vector of parameters."""
 
-    size: int  # how many parameters
+    size: int  # number of parameters
     sample: Callable[[Array, Array], Array]  # (params [b, size], keys [b]) -> action [b, ...]
     mode: Callable[[Array], Array]  # (params [..., size]) -> action [..., ...]
     log_prob: Callable[[Array, Array], Array]  # (params [..., size], action) -> [...]
@@ -35,7 +35,7 @@ def categorical(n: int) -> Distribution:
 
     def sample(params: Array, keys: Array) -> Array:
         share = jax.nn.softmax(params)
-        # however the sums are rounded, a choice without a share is never hit
+        # so that rounding never selects a choice of probability 0
         upto = jnp.where(share > 0.0, jnp.cumsum(share, -1), -1.0)
         point = random.uniform(keys, 1) * upto.max(-1, keepdims=True)
         return (upto > point).argmax(-1).astype(jnp.int32)
@@ -103,10 +103,10 @@ def gaussian(dimensions: int) -> Distribution:
 
 
 def squashed(mean: Array, log_std: Array, normal: Array) -> tuple[Array, Array]:
-    """Actions tanh(u), u = mean + deviation · normal, and the logs of their densities.
+    """Actions tanh(u), u = mean + deviation · normal, and their log densities.
 
-    log π = Σ log N(u) - log(1 - tanh(u)²), where the second is 2 (log 2 - u - softplus(-2u)), which
-    is exact also where tanh is 1 to the last digit. All are [..., dimensions], densities [...].
+    log π = Σ log N(u) - log(1 - tanh(u)²). The second term is 2 (log 2 - u - softplus(-2u)), exact
+    even where tanh rounds to 1. All are [..., dimensions], densities [...].
 
     Haarnoja et al., Soft Actor-Critic, arXiv 1801.01290, appendix C.
     """
@@ -117,7 +117,7 @@ def squashed(mean: Array, log_std: Array, normal: Array) -> tuple[Array, Array]:
 
 
 def for_space(space: Space) -> Distribution:
-    """The distribution that fits an action space."""
+    """The distribution for an action space."""
     if isinstance(space, Discrete):
         return categorical(space.n)
     if isinstance(space, MultiDiscrete):
@@ -125,11 +125,10 @@ def for_space(space: Space) -> Distribution:
     if isinstance(space, Box) and len(space.shape) == 1:
         return gaussian(space.shape[0])
     raise RondelError(
-        f"The action space {space} has no distribution: Discrete, MultiDiscrete and Box of one "
-        "axis have."
+        f"The action space must be Discrete, MultiDiscrete or a Box of one axis, got {space}."
     )
 
 
 def masked(logits: Array, mask: Array | None) -> Array:
-    """Logits with forbidden choices made impossible; `mask` is nonzero where one is allowed."""
+    """Logits without forbidden choices; `mask` is nonzero where a choice is allowed."""
     return logits if mask is None else jnp.where(mask != 0, logits, _FORBIDDEN)

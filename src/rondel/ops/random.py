@@ -1,9 +1,9 @@
-"""Random numbers for many keys at once, cheap enough for a step's inner loop.
+"""Random numbers for many keys at once, cheap enough for the inner loop of a step.
 
 The Threefry-2x32 generator of Salmon et al., Parallel random numbers: as easy as 1, 2, 3 (2011),
-20 rounds, as in `jax.random`, but unrolled: XLA makes one kernel of it, where the loop that JAX
-lowers it to on CPUs costs more than a whole step of a classic task. `keys` are typed keys of that
-generator, [...]; all functions work element by element, so a lane's numbers are its own.
+20 rounds, as in `jax.random`, but unrolled: XLA makes one kernel of it, while JAX's loop costs more
+on CPUs than a whole step of a classic task. `keys` are typed keys of that generator, [...]; all
+functions work element by element, so a lane's numbers depend on its key alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a network says of the return: its mean, its distribution over fixed values, its quantiles.
+"""Models of the return: its mean, a distribution over fixed values, or quantiles.
 
-`out` is what a network gives for each action: [..., actions], or [..., actions, atoms] of a
-distribution. Rows that are learned from are those of the action that was taken: [n] or [n, atoms].
+`out` are a network's outputs for each action: [..., actions], or [..., actions, atoms] of a
+distribution. Rows to learn from are those of the action taken: [n] or [n, atoms].
 
 Bellemare et al., A Distributional Perspective on Reinforcement Learning, arXiv 1707.06887; Dabney
 et al., Distributional Reinforcement Learning with Quantile Regression, arXiv 1710.10044.
@@ -22,27 +22,27 @@ EPSILON = 1e-3  # of `rescale`: keeps the scale from getting flat far out
 
 
 class Misfit(NamedTuple):
-    """How far a network was from its targets, row by row [n]."""
+    """The errors of a network against its targets [n]."""
 
     loss: Array
-    td: Array  # the expected return less that of the target
-    surprise: Array  # what a prioritised replay ranks by
+    td: Array  # the expected return minus that of the target
+    priority: Array  # for a prioritised replay
 
 
 class ReturnModel(NamedTuple):
-    """How numbers of a network tell of the return."""
+    """How a network's outputs represent the return."""
 
-    atoms: int | None  # how many numbers an action has; None: one, without an axis
+    atoms: int | None  # outputs per action; None: one, without an axis
     mean: Callable[[Array], Array]  # (out) -> [..., actions]
-    # (out, action [...]) -> those of that action: [...] or [..., atoms]
+    # (out, action [...]) -> outputs of that action: [...] or [..., atoms]
     of: Callable[[Array, Array], Array]
-    # (taken, reward [n], discount [n], following): `following` as `taken`, of the state that a
-    # row leads to; no gradient goes through it
+    # (taken, reward [n], discount [n], following): `following` are outputs for the successor,
+    # through which no gradient flows
     misfit: Callable[[Array, Array, Array, Array], Misfit]
 
 
 def expected() -> ReturnModel:
-    """The mean alone, by Huber's loss of the TD errors."""
+    """The mean, by the Huber loss of TD errors."""
 
     def misfit(taken: Array, reward: Array, discount: Array, following: Array) -> Misfit:
         td = taken - jax.lax.stop_gradient(reward + discount * following)
@@ -52,9 +52,9 @@ def expected() -> ReturnModel:
 
 
 def rescaled(epsilon: float = EPSILON) -> ReturnModel:
-    """The mean on the scale of `ops.rescale`, by Huber's loss of the TD errors there.
+    """The mean on the scale of `rescale`, by the Huber loss of TD errors on it.
 
-    So rewards of any size need no clipping: taken - h(reward + discount h⁻¹(following)).
+    The error is taken - h(reward + discount h⁻¹(following)), so large rewards need no clipping.
     """
 
     def misfit(taken: Array, reward: Array, discount: Array, following: Array) -> Misfit:
@@ -68,7 +68,7 @@ def rescaled(epsilon: float = EPSILON) -> ReturnModel:
 def categorical(low: float, high: float, atoms: int) -> ReturnModel:
     """C51: logits of `atoms` values from low to high, by the cross-entropy with the target.
 
-    Ranked by the divergence from the target, as Rainbow does: Hessel et al., arXiv 1710.02298.
+    Priorities are divergences from the target, as in Rainbow: Hessel et al., arXiv 1710.02298.
     """
 
     def mean(logits: Array) -> Array:
@@ -80,9 +80,9 @@ def categorical(low: float, high: float, atoms: int) -> ReturnModel:
         moved = reward[:, None] + discount[:, None] * values[None]
         target = jax.lax.stop_gradient(project(moved, jax.nn.softmax(following), values))
         loss = -jnp.sum(target * jax.nn.log_softmax(taken), -1)
-        chaos = -jnp.sum(jax.scipy.special.xlogy(target, target), -1)
+        target_entropy = -jnp.sum(jax.scipy.special.xlogy(target, target), -1)
         td = mean(taken) - jax.lax.stop_gradient(reward + discount * mean(following))
-        return Misfit(loss, td, jnp.maximum(loss - chaos, 0.0))  # rounding may go below 0
+        return Misfit(loss, td, jnp.maximum(loss - target_entropy, 0.0))  # despite rounding
 
     return ReturnModel(atoms, mean, _several_of, misfit)
 
@@ -102,7 +102,7 @@ def project(moved: Array, share: Array, values: Array) -> Array:
     """Shares [n, k] of values `moved` [n, k] as shares [n, atoms] of evenly spaced `values`.
 
     Each value's share is split between its two neighbours, the nearer one getting more (equation 7
-    of C51); what lies outside goes to the end.
+    of C51); values outside go to the ends.
     """
     gap = values[1] - values[0]
     inside = jnp.clip(moved, values[0], values[-1])
@@ -113,8 +113,8 @@ def project(moved: Array, share: Array, values: Array) -> Array:
 def quantile_huber(quantiles: Array, target: Array) -> Array:
     """Sum over i of the mean over j of |τ_i - 1{u < 0}| H(u), u = target_j - quantile_i: [n].
 
-    τ_i = (2 i - 1) / 2 N for i from 1 to N, H is Huber's loss with its corner at 1 (equation 10 of
-    QR-DQN); `quantiles` [n, N], `target` [n, M].
+    τ_i = (2 i - 1) / 2 N for i from 1 to N, H is the Huber loss with its corner at 1 (equation 10
+    of QR-DQN); `quantiles` [n, N], `target` [n, M].
     """
     count = quantiles.shape[-1]
     level = (jnp.arange(count)[None, :, None] + 0.5) / count

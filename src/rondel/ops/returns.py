@@ -1,8 +1,8 @@
 """Returns and advantages from a round's rows.
 
-Shapes: T rows of b lanes, time first. Row t is the step from `obs[t]` to `obs[t + 1]`, which is the
-true successor always, an episode's last observation included: the step after an end only resets
-(`valid` is False). So a time limit bootstraps where a termination does not.
+Shapes: T rows of b lanes, time first. Row t is the step from `obs[t]` to its true successor
+`obs[t + 1]`, an episode's last observation included: the step after an end only resets (`valid` is
+False). So a time limit bootstraps where a termination does not.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class VTrace(NamedTuple):
-    """What experience of another policy says of the present one: [T, b] each."""
+    """Estimates for a policy from another policy's experience: [T, b] each."""
 
     target: Array  # for the values
-    advantage: Array  # to weigh the policy's gradient with; 0 where a row is not valid
+    advantage: Array  # weight of the policy's gradient; 0 where a row is not valid
 
 
 def gae(
@@ -61,9 +61,9 @@ def vtrace(
     clip_rho: float = 1.0,
     clip_c: float = 1.0,
 ) -> VTrace:
-    """Targets and advantages of the policy that learns, from what an older one did.
+    """Targets and advantages of the learning policy, from the actions of an older one.
 
-    `ratio` is π(a|s) / μ(a|s), of the policy that learns to the one that acted; `value` is
+    `ratio` is π(a|s) / μ(a|s), of the learning policy to the one that acted; `value` is
     [T + 1, b], of the observations; everything else [T, b]. With g = discount, ρ = min(clip_rho,
     ratio) and c = trace_lambda * min(clip_c, ratio):
 
@@ -95,13 +95,13 @@ def returns_to_go(
     valid: Array,
     discount: float | Array,
 ) -> tuple[Array, Array]:
-    """What each row earned up to its episode's end, and the row of that end: [T, b] each.
+    """The return of each row up to its episode's end, and the row of that end: [T, b] each.
 
         return_[t] = reward[t] + discount * (1 - done[t]) * return_[t + 1]
 
-    Where an episode is cut off, the `value` [T + 1, b] of its last observation stands for the rest;
-    without values there is nothing to stand for it. The end of an episode that goes on beyond the
-    rows is T, and its return says nothing; likewise where `valid` is False.
+    Where an episode is truncated, the `value` [T + 1, b] of its last observation replaces the rest;
+    without values nothing does. The end of an episode that goes on beyond the rows is T, and its
+    return has no meaning; likewise where `valid` is False.
 
     Williams, Simple Statistical Gradient-Following Algorithms for Connectionist Reinforcement
     Learning (1992).
@@ -124,7 +124,7 @@ def n_step_returns(
     discount: float | Array,
     n: int,
 ) -> tuple[Array, Array, Array, Array]:
-    """What `n` steps from each of T rows earn: (return_, discount, offset, valid), [T, b] each.
+    """n-step returns of T rows: (return_, discount, offset, valid), [T, b] each.
 
     The rows are [n - 1 + T, b]: item t takes rows t .. t + n - 1, up to the first that is done.
 
@@ -132,7 +132,7 @@ def n_step_returns(
         target = return_[t] + discount[t] * value of obs[t + offset[t]],   1 <= offset[t] <= n
 
     `discount[t]` is discount**offset[t], or 0 where the chain ends in a termination: a truncation
-    still bootstraps. Where `valid[t]` is False the other three say nothing.
+    still bootstraps. Where `valid[t]` is False the other three have no meaning.
 
     Sutton, Learning to Predict by the Methods of Temporal Differences (1988).
     """

@@ -197,6 +197,7 @@ def _empty(
 ) -> Ring:
     lanes, length = items_like.valid.shape
     size = -(-capacity // (shards * lanes * length)) * length
+    slots = slots_of(batch, shards)
     _check(items_like, size, shards, ahead)
 
     def zeros(rows: int, tree: Tree) -> Tree:
@@ -213,7 +214,7 @@ def _empty(
         edge=zeros(ahead, items_like.obs),
         head=jnp.zeros((), jnp.int32),  # each its own buffer: a buffer is donated once
         filled=jnp.zeros((), jnp.int32),
-        slots=slots_of(batch, shards),
+        slots=slots,
     )
 
 

@@ -118,6 +118,7 @@ def sequences(
 def _init(cut: _Cut, items_like: Stretch, shards: int) -> Sequences:
     lanes, added = jax.tree.leaves(items_like.rows)[0].shape[:2]
     size = -(-cut.capacity // (shards * lanes * added)) * added
+    slots = slots_of(cut.batch, shards)
     _check(cut, added, size, lanes, shards)
 
     def room(x: Array | Frames) -> Array | Frames:
@@ -138,7 +139,7 @@ def _init(cut: _Cut, items_like: Stretch, shards: int) -> Sequences:
         filled=jnp.zeros((), jnp.int32),
         unbroken=jnp.zeros(lanes, jnp.int32),
         edge=jax.tree.map(lambda x: jnp.zeros((lanes, *x.shape[2:]), x.dtype), items_like.edge),
-        slots=slots_of(cut.batch, shards),
+        slots=slots,
     )
 
 

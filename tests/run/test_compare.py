@@ -113,7 +113,7 @@ def test_worlds_that_play_the_same_game_are_one_task(tmp_path: Path) -> None:
     [
         ([50, 51, 52, 51, 50], "**ppo** is ahead: its interval lies above all others."),
         ([50, 51, 105, 90, 99], "No winner: the intervals overlap."),
-        ([1] * 4, "Too few seeds to name a winner: 5 or more each would do, and dqn has fewer."),
+        ([1] * 4, "Too few seeds to name a winner: dqn must have 5 or more."),
     ],
 )
 def test_a_winner_is_named_where_the_intervals_allow_it(
@@ -134,10 +134,10 @@ def test_an_interquartile_mean_needs_more_seeds_and_says_so(tmp_path: Path) -> N
         run(tmp_path / f"ppo{seed}", seed, [100 + seed])
         run(tmp_path / f"dqn{seed}", seed, [seed], algorithm="dqn")
     compared = rondel.compare(tmp_path, iqm=True)
-    assert compared.verdict("CartPole-v1").startswith("Too few seeds to name a winner: 10 or more")
-    assert "CartPole-v1, interquartile mean over seeds" in str(compared)
+    assert compared.verdict("CartPole-v1").endswith("ppo and dqn must have 10 or more.")
+    assert "return after 100 steps, interquartile mean over seeds\n" in str(compared)
     three = rondel.compare([tmp_path / f"ppo{seed}" for seed in range(3)], iqm=True)
-    assert "interquartile mean (of fewer than 4 the mean) over seeds" in str(three)
+    assert "interquartile mean (the mean of fewer than 4) over seeds" in str(three)
 
 
 def test_speeds_of_seeds_that_shared_a_machine_are_marked(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_speeds_of_seeds_that_shared_a_machine_are_marked(tmp_path: Path) -> Non
     table = str(rondel.compare(tmp_path))
     assert "| 100\\* |" in table
     assert "| dqn | 1 | 7 | one seed | 100 |" in table
-    assert "\\* with up to 3 seeds at a time on one machine: no single run's speed." in table
+    assert "\\* Up to 3 seeds shared the machine: a single run is faster." in table
 
 
 def test_stars_of_a_plan_are_stars_in_markdown(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_a_picture_of_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert not list(tmp_path.glob(".*"))
     main.main(["plot", str(tmp_path / "runs"), "--out", str(out), "--overwrite"])
     main.main(["compare", str(tmp_path / "runs"), "--iqm"])
-    assert "CartPole-v1, interquartile mean (of fewer" in capsys.readouterr().out
+    assert ", interquartile mean (the mean of fewer" in capsys.readouterr().out
 
 
 def test_a_picture_replaces_nothing_unasked_and_is_a_png(
@@ -182,7 +182,7 @@ def test_a_picture_replaces_nothing_unasked_and_is_a_png(
     with pytest.raises(RondelError, match="is there already"):
         rondel.plot(folder, notes)
     for name in ("x.jpg", "x.svg", "x", "a/config.json"):
-        with pytest.raises(RondelError, match=r"it is a PNG, so \w+.png would work"):
+        with pytest.raises(RondelError, match=r"must end in \.png"):
             rondel.plot(folder, tmp_path / name)
     assert notes.read_text() == "mine"
     monkeypatch.chdir(tmp_path)
@@ -225,12 +225,12 @@ def replaced(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "sentence"),
     [
-        (lambda folder: folder.rename(folder.parent / "gone"), "no such folder"),
+        (lambda folder: folder.rename(folder.parent / "gone"), "does not exist"),
         (lambda folder: replaced(folder), "is a file: the folder of a run would work"),
         (lambda folder: (folder / "config.json").unlink(), "holds no run"),
         (lambda folder: (folder / "config.json").write_text("[1]"), "does not describe a run"),
         (lambda folder: (folder / "config.json").write_text('{"env": 1}'), "does not describe"),
-        (lambda folder: (folder / "metrics.jsonl").write_text(""), "no episode that ended yet"),
+        (lambda folder: (folder / "metrics.jsonl").write_text(""), "no finished episode yet"),
         (lambda folder: run(folder.parent / "twin", 0, [1]), "same run with the same seed"),
     ],
 )
@@ -253,17 +253,17 @@ def test_one_run_of_many_that_says_nothing_is_left_out(
     (row,) = rondel.compare(tmp_path).rows("CartPole-v1")
     assert row.seeds == 2
     assert len(caplog.messages) == 2
-    assert any(said.startswith(f"Left out: {killed} has no ep") for said in caplog.messages)
+    assert any(said.startswith(f"Left out: {killed} has no fin") for said in caplog.messages)
     assert any("does not describe a run" in said for said in caplog.messages)
-    with pytest.raises(RondelError, match="no episode that ended yet"):
+    with pytest.raises(RondelError, match="no finished episode yet"):
         rondel.compare([tmp_path / "a0", killed])  # by its own name it was meant
 
 
 def test_nothing_and_nowhere(tmp_path: Path) -> None:
-    with pytest.raises(RondelError, match="name the folders"):
+    with pytest.raises(RondelError, match="Name the folders"):
         rondel.compare([])
     folder = run(tmp_path / "a", 0, [1])
-    with pytest.raises(RondelError, match="steps, seconds, both"):
+    with pytest.raises(RondelError, match="steps, seconds or both, got 'moon'"):
         rondel.plot(folder, tmp_path / "a.png", against="moon")
     with pytest.raises(RondelError, match="there is no folder"):
         rondel.plot(folder, tmp_path / "nowhere" / "a.png")
@@ -292,7 +292,7 @@ def test_seconds_of_seeds_side_by_side_are_marked(
         run(tmp_path / f"b{seed}", seed, [1, 2], algorithm="dqn")
     figure = figure_of(tmp_path, monkeypatch)
     assert names_in(figure) == ["ppo (2 seeds)\N{NO-BREAK SPACE}*", "dqn (2 seeds)"]
-    note = "seeds trained side by side: their seconds are shared"
+    note = "seeds shared the machine: one alone is faster"
     assert [axes.get_xlabel() for axes in figure.axes] == [
         "steps",
         f"seconds since the first report\n* {note}",
@@ -307,7 +307,7 @@ def test_a_group_alone_is_marked_without_a_star(
 ) -> None:
     run(tmp_path / "a", 0, [1, 2], at_a_time=2)
     _, right = figure_of(tmp_path, monkeypatch).axes
-    assert right.get_xlabel().splitlines()[1].startswith("seeds trained side by side")
+    assert right.get_xlabel().splitlines()[1].startswith("seeds shared the machine")
 
 
 @pytest.mark.parametrize("against", ["steps", "both"])
@@ -334,3 +334,20 @@ def test_panels_of_a_task_have_one_axis_of_returns(
     right.set_ylim(-5, 5)
     assert left.get_ylim() == (-5, 5)
     assert right.get_ylabel() == ""
+
+
+def test_evaluations_are_drawn_beside_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in range(2):
+        folder = run(tmp_path / f"a{seed}", seed, [1, 2, 3, 4])
+        rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        rows[1]["eval_return"], rows[3]["eval_return"] = 10.0 + seed, 20.0 + seed
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run(tmp_path / "b", 0, [1, 2], algorithm="dqn")
+    (axes,) = figure_of(tmp_path, monkeypatch, against="steps").axes
+    assert axes.get_ylabel().endswith("dashed: evaluations")
+    (dashed,) = [line for line in axes.lines if line.get_linestyle() == "--"]
+    # both seeds were evaluated after 200 and 400 steps; 10.5 and 20.5 are the means
+    assert dashed.get_xydata()[[0, -1]].tolist() == [[200.0, 10.5], [400.0, 20.5]]
+    assert "| ppo | 2 | 2 |" in str(rondel.compare(tmp_path))  # the table has training

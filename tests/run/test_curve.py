@@ -35,6 +35,21 @@ def test_a_picture_of_the_returns(tmp_path, count):
     assert drawn.any()
 
 
+def test_evaluations_have_a_line_of_their_own(tmp_path):
+    record(tmp_path, [1.0, 2.0])
+    ink = [int(learning_curve.EVALUATED[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+
+    def drawn():
+        shown = pixels(learning_curve.draw_curve(tmp_path, "ppo"))[..., :3]
+        return (np.abs(shown - ink).max(-1) < 0.02).any()
+
+    assert not drawn()
+    with MetricsFile(tmp_path / "metrics.jsonl") as recorder:
+        for steps in (100, 200):
+            recorder.write({"steps": steps, "return_mean": 1.0, "eval_return": 3.0})
+    assert drawn()
+
+
 def test_without_an_episode_the_picture_says_so(tmp_path):
     record(tmp_path, [None, None])
     blank = pixels(learning_curve.draw_curve(tmp_path, ""))

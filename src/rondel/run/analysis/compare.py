@@ -1,8 +1,8 @@
-"""Runs side by side: those that differ by their seed alone are one group, with an interval.
+"""Tables that compare runs: those that differ only in their seed are one group.
 
 After Agarwal et al., Deep Reinforcement Learning at the Edge of the Statistical Precipice,
-arXiv 2108.13264: there are intervals over seeds (`interval`), and the middle can be the
-interquartile mean, which a single lucky or unlucky seed moves less than the mean.
+arXiv 2108.13264: groups have confidence intervals over seeds (`interval`), and their middle can be
+the interquartile mean, which one lucky or unlucky seed moves less than the mean.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ import numpy as np
 
 from rondel.envs.registry import id_without_world
 from rondel.errors import RondelError
+from rondel.formatting import join_words
 from rondel.run.analysis.interval import FEWEST_IQM, interval
 from rondel.run.storage import metrics_file
 from rondel.run.storage.locate import refuse_file
 
-# seeds of each group that a winner needs: of fewer, all may by chance be of one kind where some
-# learn and some don't, and then no interval covers the middle of both kinds
+# seeds that each group needs for a winner: where only some seeds learn, fewer may all be of one
+# kind by chance, and then no interval covers the middle of both kinds
 _FEWEST, _FEWEST_IQM = 5, 10
-_SHARED = "\\*"  # beside speeds of runs that had a part of the machine only
+_SHARED = "\\*"  # marks speeds of runs that shared the machine
 _METRICS = "metrics.jsonl"
 _log = logging.getLogger("rondel")
-_LARGEST = 1 << 20  # bytes of a config.json: none of ours is near it
-# what of a run's options makes another kind of run of it; the others say on whose machines it ran
+_LARGEST = 1 << 20  # bytes of a config.json, far beyond those that Rondel writes
+# options that tell groups apart; the others only say on which machines a run ran
 _OPTIONS = (
     *("plan", "lag", "free", "on", "lanes", "block"),
     *("normalise_observations", "scale_rewards"),
@@ -39,15 +40,16 @@ _OPTIONS = (
 
 
 class Curve(NamedTuple):
-    """What one run's folder says of its learning: mean returns of its last 100 episodes."""
+    """The learning curve in a run's folder: mean returns of the last 100 episodes."""
 
     path: Path
     seed: int
-    facts: dict[str, Any]  # what it is, but for its seed
+    facts: dict[str, Any]  # what tells the run from others, except its seed
     steps: np.ndarray  # [n], growing
-    seconds: np.ndarray  # [n], since its first report: what is compiled once is not learning
+    seconds: np.ndarray  # [n], since the first report: compiling is not learning
     returns: np.ndarray  # [n]
-    beside: int  # seeds that trained at the same time on the same machine, itself among them
+    beside: int  # seeds that trained at the same time on the same machine, this one included
+    evaluations: Curve | None = None  # the mean returns of its evaluations, if it had any
 
     @property
     def task(self) -> str:
@@ -61,7 +63,7 @@ class Curve(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Runs that differ by their seed alone."""
+    """Runs that differ only in their seed."""
 
     label: str
     curves: tuple[Curve, ...]
@@ -72,20 +74,26 @@ class Group(NamedTuple):
         return max(curve.beside for curve in self.curves)
 
     def reached(self, against: str) -> float:
-        """How far all of its curves go."""
+        """How far all curves go, in steps or seconds."""
         return float(min(getattr(curve, against)[-1] for curve in self.curves))
 
     def at(self, places: np.ndarray, against: str = "steps") -> np.ndarray:
-        """[places, seeds]: each curve's return there, between two of its rows in a straight line.
+        """[places, seeds]: the return of each curve there, interpolated between its rows.
 
-        Rounds of seeds end a few steps apart: the row before a place may be a whole round old.
+        The rounds of different seeds end a few steps apart.
         """
         columns = [np.interp(places, getattr(c, against), c.returns) for c in self.curves]
         return np.stack(columns, -1)
 
+    @property
+    def evaluations(self) -> Group | None:
+        """The curves of its evaluations, if all runs had some."""
+        curves = tuple(curve.evaluations for curve in self.curves if curve.evaluations)
+        return Group(self.label, curves) if len(curves) == len(self.curves) else None
+
 
 class Row(NamedTuple):
-    """A group's line in a table: the middle of its seeds, and in 95 of 100 cases that of all."""
+    """A group's line in a table: the middle of its seeds with its 95 % interval."""
 
     label: str
     seeds: int
@@ -93,18 +101,18 @@ class Row(NamedTuple):
     low: float
     high: float
     speed: float
-    beside: int  # seeds that trained at the same time on the same machine, itself among them
+    beside: int  # the most seeds that trained at the same time on the same machine
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Groups of runs, by task. As a string it is a table in Markdown for each task."""
+    """Groups of runs by task. As a string it is a Markdown table for each task."""
 
     tasks: dict[str, list[Group]]
     iqm: bool = False
 
     def rows(self, task: str) -> list[Row]:
-        """The groups of a task, best first, after as many steps as all of them have."""
+        """The groups of a task, best first, after the steps that all runs have."""
         groups = self.tasks[task]
         place = np.array([min(group.reached("steps") for group in groups)])
         rows = []
@@ -116,16 +124,14 @@ class Comparison:
         return sorted(rows, key=lambda row: -row.middle)
 
     def verdict(self, task: str) -> str:
-        """Who is ahead, if the intervals say so."""
+        """The group that is ahead, if the intervals allow to name one."""
         best, *others = self.rows(task)
         if not others:
-            return "There is nothing to compare it with."
+            return "There is only one group."
         fewest = _FEWEST_IQM if self.iqm else _FEWEST
         if few := [_quoted(row.label) for row in (best, *others) if row.seeds < fewest]:
-            return (
-                f"Too few seeds to name a winner: {fewest} or more each would do, and "
-                f"{', '.join(few)} {'has' if len(few) == 1 else 'have'} fewer."
-            )
+            names = join_words(few, "and")
+            return f"Too few seeds to name a winner: {names} must have {fewest} or more."
         if best.low > max(row.high for row in others):
             return f"**{_quoted(best.label)}** is ahead: its interval lies above all others."
         return "No winner: the intervals overlap."
@@ -136,7 +142,7 @@ class Comparison:
     def _table(self, task: str) -> str:
         steps = min(group.reached("steps") for group in self.tasks[task])
         lines = [
-            f"{task}, {self.middle(task)} over seeds of the return after {steps:,.0f} steps:",
+            f"{task}: return after {steps:,.0f} steps, {self.middle(task)} over seeds",
             "",
             "| run | seeds | return | 95 % interval | steps/s |",
             "|---|---|---|---|---|",
@@ -149,38 +155,38 @@ class Comparison:
             label = _quoted(row.label).replace("|", "\\|")
             lines.append(f"| {label} | {row.seeds} | {_short(row.middle)} | {known} | {speed} |")
         if most := max((row.beside for row in rows if row.beside > 1), default=0):
-            shared = f"with up to {most} seeds at a time on one machine"
-            lines += ["", f"{_SHARED} {shared}: no single run's speed."]
+            shared = f"Up to {most} seeds shared the machine: a single run is faster."
+            lines += ["", f"{_SHARED} {shared}"]
         return "\n".join([*lines, "", self.verdict(task)])
 
     def middle(self, task: str) -> str:
-        """What the middle of the seeds is called."""
+        """The name of the middle of the seeds."""
         if not self.iqm:
             return "mean"
         few = any(len(group.curves) < FEWEST_IQM for group in self.tasks[task])
-        return "interquartile mean" + (f" (of fewer than {FEWEST_IQM} the mean)" if few else "")
+        return "interquartile mean" + (f" (the mean of fewer than {FEWEST_IQM})" if few else "")
 
 
 def _quoted(label: str) -> str:
-    """A label whose stars are stars in Markdown too, and whose commas are its own in a list."""
+    """A label as Markdown code if it has characters that Markdown or a list would read."""
     return f"`{label}`" if set(label) & set("*_|,") else label
 
 
 def _short(number: float) -> str:
-    """Four digits, or all that stand before the point."""
+    """Four digits, or all digits before the point."""
     return f"{number:,.0f}" if abs(number) >= 1_000 else f"{number:.4g}"
 
 
 def compare(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, iqm: bool = False
 ) -> Comparison:
-    """Read the folders of runs, or folders that hold some, and put them side by side.
+    """Compare the runs in some folders, or in folders below these.
 
     >>> print(rondel.compare(["runs/a", "runs/b"]))
     """
     given = [paths] if isinstance(paths, str | os.PathLike) else paths
     if not given:
-        raise RondelError("Nothing to compare: name the folders of some runs.")
+        raise RondelError("Nothing to compare. Name the folders of some runs.")
     tasks: dict[str, list[Curve]] = defaultdict(list)
     for curve in _curves(Path(path) for path in given):
         tasks[curve.task].append(curve)
@@ -188,14 +194,14 @@ def compare(
 
 
 def grouped(curves: Iterable[Curve]) -> list[Group]:
-    """Curves of one task by what they are, each group with a name that tells it from the others."""
+    """Groups of the curves of one task, each labelled by what tells it from the others."""
     alike: dict[str, dict[int, Curve]] = defaultdict(dict)
     for curve in curves:
         same = alike[json.dumps(curve.facts, sort_keys=True)]
         if curve.seed in same:
             raise RondelError(
-                f"{same[curve.seed].path} and {curve.path} are the same run with the same seed, "
-                "which counts once: leave one of them out."
+                f"{same[curve.seed].path} and {curve.path} are the same run with the same seed. "
+                "Leave one of them out."
             )
         same[curve.seed] = curve
     groups = [tuple(same.values()) for same in alike.values()]
@@ -204,7 +210,7 @@ def grouped(curves: Iterable[Curve]) -> list[Group]:
 
 
 def _labels(facts: list[dict[str, Any]]) -> list[str]:
-    """The algorithm of each, and as much more as tells it from the others."""
+    """The algorithm of each group, and as many facts as tell it from the others."""
     labels = [str(each["algorithm"]) for each in facts]
     for name in dict.fromkeys(name for each in facts for name in each):
         alike = defaultdict(list)
@@ -225,23 +231,23 @@ def _said(name: str, value: Any) -> str:
 
 
 def _curves(paths: Iterable[Path]) -> Iterable[Curve]:
-    """The run that each path holds, or all runs and seeds of runs in the folders below it.
+    """The curves of the runs in some folders, or in folders below these.
 
-    Of several in a folder those that can't be read, or have nothing to show yet, are left out.
+    A run below that can't be read, or has no finished episode yet, is left out.
     """
     for path in paths:
         below = [*path.glob("*"), *path.glob("*/seed-*")]
         inside = [path] if _is_run(path) else sorted(p for p in below if _is_run(p))
         refuse_file(path)
         if not path.is_dir():
-            raise RondelError(f"{path}: no such folder. A run's folder, or one of runs, would do.")
+            raise RondelError(f"{path} does not exist. Name a run's folder, or one of runs.")
         if not inside:
-            raise RondelError(f"{path} holds no run: it has no config.json and metrics.jsonl.")
+            raise RondelError(f"{path} holds no run (a folder with config.json and {_METRICS}).")
         yield from [_curve(path)] if inside == [path] else _readable(inside)
 
 
 def _readable(paths: Sequence[Path]) -> list[Curve]:
-    """Those that can be read; it says which can't. There is one at the least."""
+    """The curves that can be read, at least one; the others are logged."""
     curves, failed = [], []
     for path in paths:
         try:
@@ -260,30 +266,29 @@ def _is_run(path: Path) -> bool:
 
 
 def _curve(path: Path) -> Curve:
-    about = _about(path / "config.json")
-    names = ("steps", "seconds", "return_mean")
-    rows = [
-        [metrics_file.number(row, name) for name in names]
-        for row in metrics_file.read(path / _METRICS)
-    ]
-    known = [row for row in rows if None not in row]
-    if not known:
-        raise RondelError(f"{path} has no episode that ended yet: train it for longer.")
-    began = min(seconds for _, seconds, _ in rows if seconds is not None)
-    steps, seconds, returns = np.array(known, float).T
-    seconds = np.maximum.accumulate(seconds) - began
+    about, rows = _about(path / "config.json"), metrics_file.read(path / _METRICS)
+    known = metrics_file.columns(rows, "steps", "seconds", "return_mean")
+    if not known[0].size:
+        raise RondelError(f"{path} has no finished episode yet. Train it for longer.")
+    began = metrics_file.columns(rows, "seconds")[0].min()
     config = about["config"] if isinstance(about["config"], dict) else {}
     options = about["options"] if isinstance(about["options"], dict) else {}
     chosen = {name: options.get(name) for name in _OPTIONS}
     named = {name: about[name] for name in ("algorithm", "env")}
-    facts = named | chosen | config | named  # whatever a stranger's config calls so
+    facts = named | chosen | config | named  # a stranger's config may have these names too
     beside = about.get("at_a_time")
     beside = beside if isinstance(beside, int) and beside > 0 else 1
-    return Curve(path, about["seed"], facts, steps, seconds, returns, beside)
+
+    def curve(steps: np.ndarray, seconds: np.ndarray, returns: np.ndarray) -> Curve:
+        since = np.maximum.accumulate(seconds) - began
+        return Curve(path, about["seed"], facts, steps, since, returns, beside)
+
+    played = metrics_file.columns(rows, "steps", "seconds", "eval_return")
+    return curve(*known)._replace(evaluations=curve(*played) if played[0].size else None)
 
 
 def _about(path: Path) -> dict[str, Any]:
-    """A run's config.json; anyone may have written it."""
+    """A run's config.json, which anyone may have written."""
     try:
         if path.stat().st_size > _LARGEST:
             raise ValueError

@@ -1,4 +1,4 @@
-"""Learning curves of several runs in one picture: the middle of their seeds, with an interval."""
+"""Learning curves of several runs in one picture, with intervals over seeds."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rondel.errors import RondelError
+from rondel.formatting import join_words
 from rondel.run.analysis import plot_style
 from rondel.run.analysis.compare import Comparison, Group, compare
 from rondel.run.analysis.interval import interval
@@ -22,10 +23,10 @@ _ACROSS = {"steps": "steps", "seconds": "seconds since the first report"}
 _PLACES = 200
 _BAND = "95\N{NO-BREAK SPACE}% interval"
 _HIGH = 44  # characters beside a panel
-_AN_INCH, _SAMPLE, _LINE = 11, 7, 0.22  # characters of a name; those of its colour; inches a line
-_SHARED = "seeds trained side by side: their seconds are shared"
+_AN_INCH, _SAMPLE, _LINE = 11, 7, 0.22  # characters an inch, those of a line's sample; inches a row
+_SHARED = "seeds shared the machine: one alone is faster"
 CURVES = "curves.png"
-# told apart by people who see colours otherwise too (Okabe and Ito)
+# safe for colour-blind readers (Okabe and Ito)
 _INKS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#f0e442")
 
 
@@ -37,21 +38,23 @@ def plot(
     iqm: bool = False,
     overwrite: bool = False,
 ) -> Path:
-    """Draw the runs in these folders: a row of panels a task, a line a group of seeds.
+    """Draw the runs in these folders as a PNG: a row of panels per task, a line per group of seeds.
 
-    It is a PNG. A file that is there stays, but for `overwrite`, and but for an earlier curves.png.
+    Evaluations are dashed lines. A file that exists is kept without `overwrite`, except an earlier
+    curves.png.
 
     >>> rondel.plot(["runs/a", "runs/b"], "curves.png", against="steps")
     """
     if against not in AGAINST:
-        raise RondelError(f"against={against!r}: {', '.join(AGAINST)} would work.")
+        raise RondelError(f"against must be {join_words(AGAINST, 'or')}, got {against!r}.")
     if Path(out).suffix.lower() != ".png":
-        raise RondelError(f"{out} can't be drawn: it is a PNG, so {Path(out).stem}.png would work.")
+        raise RondelError(f"The picture is a PNG: {out} must end in .png.")
     refuse_to_replace(Path(out), overwrite or str(out) == CURVES)
     return draw(compare(paths, iqm=iqm), Path(out), AGAINST[against])
 
 
 def draw(comparison: Comparison, path: Path, against: Sequence[str] = ("steps",)) -> Path:
+    """Draw a comparison, a panel for each of `against` (steps, seconds)."""
     # slow to import, and not through pyplot, which would look for a screen
     from matplotlib.figure import Figure
 
@@ -66,7 +69,7 @@ def draw(comparison: Comparison, path: Path, against: Sequence[str] = ("steps",)
 
 
 def _panels(row: Any, key: _Key, task: str, comparison: Comparison, against: Sequence[str]) -> None:
-    """A task: the same returns in each panel, so they have one axis of them, and one legend."""
+    """The panels of a task. All show the same returns, so they share that axis and the legend."""
     groups = comparison.tasks[task]
     panels = row.subplots(1, len(against), squeeze=False, sharey=True)[0]
     for axes, kind in zip(panels, against, strict=True):
@@ -77,6 +80,7 @@ def _panels(row: Any, key: _Key, task: str, comparison: Comparison, against: Seq
         axes.set_ylabel("")
     many = any(len(group.curves) > 1 for group in groups)
     words = "return" + (f", {comparison.middle(task)} of seeds with {_BAND}" if many else "")
+    words += "; dashed: evaluations" if any(group.evaluations for group in groups) else ""
     panels[0].set_ylabel(textwrap.fill(words, _HIGH), color=plot_style.GREY)
     if len(groups) > 1:
         lines, place = panels[0].get_legend_handles_labels(), "outside lower center"
@@ -84,7 +88,7 @@ def _panels(row: Any, key: _Key, task: str, comparison: Comparison, against: Seq
 
 
 class _Key(NamedTuple):
-    """What stands below the panels of a task, where it hides no line."""
+    """The legend below the panels of a task."""
 
     labels: list[str]
     columns: int
@@ -92,7 +96,7 @@ class _Key(NamedTuple):
 
 
 def _key(groups: Sequence[Group], timed: bool, wide: float) -> _Key:
-    """The names of groups in as many columns as there is room for; long ones in several lines."""
+    """The names of groups, wrapped, in as many columns as fit."""
     room, labels = int(wide * _AN_INCH), []
     for group in groups:
         seeds = f" ({len(group.curves)} seeds)" if len(group.curves) > 1 else ""
@@ -107,17 +111,26 @@ def _key(groups: Sequence[Group], timed: bool, wide: float) -> _Key:
 
 
 def _across(groups: Sequence[Group], kind: str) -> str:
-    """What a panel is against. Seconds of seeds say nothing of a plan if these shared a machine."""
+    """The label of the horizontal axis, with a note where seeds shared the machine."""
     if kind != "seconds" or not any(group.beside > 1 for group in groups):
         return _ACROSS[kind]
     return f"{_ACROSS[kind]}\n{'* ' if len(groups) > 1 else ''}{_SHARED}"
 
 
 def _line(axes: Any, group: Group, label: str, against: str, iqm: bool, ink: str) -> None:
-    """As far as all seeds of the group go: beyond it the middle would be of other seeds."""
-    begins = max(float(getattr(curve, against)[0]) for curve in group.curves)
-    places = np.linspace(min(begins, group.reached(against)), group.reached(against), _PLACES)
-    middle, low, high = interval(group.at(places, against), iqm)
+    """The middle and interval of a group; its evaluations dashed."""
+    places, middle, low, high = _middle(group, against, iqm)
     axes.plot(places, middle, color=ink, linewidth=2, label=label)
     if len(group.curves) > 1:
         axes.fill_between(places, low, high, color=ink, alpha=0.2, linewidth=0)
+    if played := group.evaluations:
+        places, middle, *_ = _middle(played, against, iqm)
+        axes.plot(places, middle, color=ink, linewidth=1.5, linestyle="--")
+
+
+def _middle(group: Group, against: str, iqm: bool) -> tuple[np.ndarray, ...]:
+    """Places, middle, low and high, as far as all seeds go: beyond it would be that of others."""
+    begins = max(float(getattr(curve, against)[0]) for curve in group.curves)
+    ends = group.reached(against)
+    places = np.linspace(min(begins, ends), ends, _PLACES)
+    return places, *interval(group.at(places, against), iqm)

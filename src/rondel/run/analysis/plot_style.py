@@ -1,4 +1,4 @@
-"""How Rondel's pictures look, and how they get to their files."""
+"""The style of Rondel's pictures, and writing them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ GREY, PALE = "#666666", "#e4e4e4"
 
 
 def apply_style(axes: Any, title: str, across: str) -> None:
-    """A panel of returns, with as little ink as can be."""
+    """Make a plain panel of returns: few lines, grey labels."""
     from matplotlib.ticker import EngFormatter  # slow to import
 
     axes.set_title(title, loc="left", pad=14, fontsize=12, parse_math=False)
     axes.set_xlabel(across, color=GREY)
     axes.set_ylabel("return", color=GREY)
-    if across == "steps":  # 50k, 1M; of seconds, parts would read as minutes
+    if across == "steps":  # 50k, 1M
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.tick_params(length=0, pad=6, labelcolor=GREY)
     axes.spines[["left", "top", "right"]].set_visible(False)
@@ -28,7 +28,7 @@ def apply_style(axes: Any, title: str, across: str) -> None:
 
 
 def save(figure: Any, path: Path) -> Path:
-    """Write it, all or nothing."""
+    """Write the picture atomically."""
     try:
         with atomic_write(path) as partial:
             figure.savefig(partial, format="png", dpi=150, bbox_inches="tight", pad_inches=0.2)

@@ -13,11 +13,13 @@ import fcntl
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from rondel.errors import RondelError
 
@@ -114,6 +116,13 @@ def number(row: Mapping[str, Any], name: str) -> float | None:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     return float(value) if abs(value) < _HUGE else None
+
+
+def columns(rows: Iterable[Mapping[str, Any]], *names: str) -> np.ndarray:
+    """[names, n]: these values of the rows that have all of them."""
+    found = [[number(row, name) for name in names] for row in rows]
+    known = [values for values in found if None not in values]
+    return np.array(known, float).reshape(-1, len(names)).T
 
 
 def _rows(path: Path) -> Iterator[tuple[dict[str, Any], int]]:

@@ -345,8 +345,8 @@ class Ray:
                     reservation.close()
             faults = [fault_of(ref, {}) for ref in closed]
             if joined:
-                if self._started and liveness.node_is_gone:
-                    end_processes()
+                if self._started and (liveness.node_is_gone or liveness.head_is_gone):
+                    end_processes(liveness.raylet.agents)
                 ray.shutdown()
         for fault in faults:
             if isinstance(fault, Elsewhere):  # the user's `close`; the dead have nothing to free

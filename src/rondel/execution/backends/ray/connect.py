@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 import threading
 import warnings
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -59,13 +61,17 @@ def join(address: str, **options: Any) -> None:
         ) from error
 
 
-def end_processes() -> None:
+def end_processes(agents: Iterable[int]) -> None:
     """Kill the cluster that was started here, of which a part is gone.
 
-    Else its head, asked to end it properly, would tell the driver that its node is dead.
+    Else its head, asked to end it properly, would tell the driver that its node is dead, and the
+    raylet's agents would wait for a head that is not there.
     """
     node: Any = ray._private.worker._global_node
     node.kill_all_processes(check_alive=False)
+    for pid in agents:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def is_client() -> bool:

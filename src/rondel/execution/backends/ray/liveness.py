@@ -84,9 +84,11 @@ class Liveness:
         self._head_reached = _connects(self._head_at, 5.0)  # a machine that starts Ray is busy
         self._node_reached = not _refuses(self._node_at)
         self._over = threading.Event()  # the driver has heard of it, or is closed
+        self.raylet = Raylet()
 
     def watch(self, raylet: Raylet) -> None:
         """Look from a thread, until `end`."""
+        self.raylet = raylet
         run = threading.Thread(target=self._watch, args=(raylet,), name="rondel-ray", daemon=True)
         run.start()
 
@@ -168,6 +170,7 @@ class Unwatched:
     """The liveness of a cluster that is joined from outside: neither part can be reached."""
 
     head_is_gone = node_is_gone = False
+    raylet = Raylet()
 
     def look(self) -> None:
         """There is nothing to look at."""

@@ -11,7 +11,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import ClassVar
 
 from rondel.execution.backends.protocol import Restarts
 from rondel.execution.backends.recovery import events as ev
@@ -36,7 +36,6 @@ _SEARCH_AGAIN = 0.5  # seconds before lost results are asked for again
 _FIRST_BAR, _LONGEST_BAR = 10.0, 600.0  # seconds until a copy that failed to come may try again
 _LOG = 40  # events in words
 _TOO_LARGE = "What {} held was too large to be kept twice. Resume from the last checkpoint."
-
 _OUT_OF_MEMORY = " If the machine ran out of memory (see dmesg), use fewer copies or cuts."
 
 
@@ -80,9 +79,7 @@ class RecoveryState:
     snapshot_seconds: float = 0.0  # the longest that a copy took for its own, this time
     away: list[tuple[int, ...]] = field(default_factory=list)  # restarted, nothing new since
     away_since: float = 0.0  # when the first of `away` did its last thing
-    outages: Restarts = field(
-        default_factory=Restarts
-    )  # that are over; `times` also counts those in `away`
+    outages: Restarts = field(default_factory=Restarts)  # its seconds: of those that are over
     log: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=_LOG))
 
     def __post_init__(self) -> None:
@@ -94,10 +91,7 @@ class RecoveryState:
             for copy in self.copies:
                 copy.heard_at, copy.stopped_at = event.time, None
         self.awake_at = event.time
-        rule: Callable[[Any], Sequence[ev.Instruction] | None] = getattr(
-            self, f"_on_{type(event).__name__}"
-        )
-        instructions = list(rule(event) or ())
+        instructions = list(self._RULES[type(event)](self, event) or ())
         for one in instructions:
             if isinstance(one, ev.Warn | ev.GiveUp):
                 self.log.append((event.time, one[0]))
@@ -126,13 +120,13 @@ class RecoveryState:
 
     # requests and answers
 
-    def _on_Sent(self, event: ev.Sent) -> None:
+    def _on_sent(self, event: ev.Sent) -> None:
         copy = self.copies[event.copy]
         if not copy.outstanding:
             copy.heard_at = event.time
         copy.outstanding.append(event.request)
 
-    def _on_Replied(self, event: ev.Replied) -> None:
+    def _on_replied(self, event: ev.Replied) -> None:
         copy = self.copies[event.copy]
         copy.outstanding.popleft()
         copy.answered.add(event.request)
@@ -144,14 +138,14 @@ class RecoveryState:
             copy.progress = copy.worked = True
             self._end_outages(event.time)
 
-    def _on_Withdrawn(self, event: ev.Withdrawn) -> None:
+    def _on_withdrawn(self, event: ev.Withdrawn) -> None:
         outstanding = self.copies[event.copy].outstanding
         while len(outstanding) > event.left:
             outstanding.pop()
 
     # deaths
 
-    def _on_Looked(self, event: ev.Looked) -> list[ev.Instruction] | None:
+    def _on_looked(self, event: ev.Looked) -> list[ev.Instruction] | None:
         now = event.time
         for i, copy in enumerate(self.copies):
             if i in event.waiting:
@@ -181,14 +175,14 @@ class RecoveryState:
         ]
         return ev.GiveUp(no_answer(seconds, silent), late=True)
 
-    def _on_Missed(self, event: ev.Missed) -> list[ev.Instruction]:
+    def _on_missed(self, event: ev.Missed) -> list[ev.Instruction]:
         if not (event.late or event.searched):
             return [ev.FindCause(event)]
         if self.restarts == 0:
             return [ev.GiveUp(event.sentence, event.late)]
         return [ev.Inspect(ev.End(event.copy, because(event.sentence)))]
 
-    def _on_NobodyDied(self, event: ev.NobodyDied) -> list[ev.Instruction]:
+    def _on_nobody_died(self, event: ev.NobodyDied) -> list[ev.Instruction]:
         """A fault that was mended already, or Ray takes some 15 s to see that a node is lost."""
         if self.restarts == 0:
             return [ev.GiveUp(event.sentence)]
@@ -200,7 +194,7 @@ class RecoveryState:
             return [ev.GiveUp(said)]
         return [ev.Pause(_SEARCH_AGAIN)]
 
-    def _on_Died(self, event: ev.Died) -> list[ev.Instruction]:
+    def _on_died(self, event: ev.Died) -> list[ev.Instruction]:
         """Restart the units of the dead, or give up."""
         instructions: list[ev.Instruction] = []
         restart: list[int] = []
@@ -251,13 +245,13 @@ class RecoveryState:
         self.lost_since = None
         return ev.Restart(tuple(copies), pause, self.episodes)
 
-    def _on_Started(self, event: ev.Started) -> None:
+    def _on_started(self, event: ev.Started) -> None:
         for i in event.copies:
             copy = self.copies[i]
             copy.outstanding, copy.answered, copy.stopped_at = deque(), set(), None
             copy.progress = False
 
-    def _on_StartFailed(self, event: ev.StartFailed) -> list[ev.Instruction]:
+    def _on_start_failed(self, event: ev.StartFailed) -> list[ev.Instruction]:
         worked = any(self.copies[i].worked for i in self.unit(event.copy))
         if self.restarts == 0 or (event.late and not worked):
             return [ev.GiveUp(event.sentence, event.late)]
@@ -266,13 +260,13 @@ class RecoveryState:
             return [verdict]
         return [self._warning(event.copy), ev.Pause(verdict)]
 
-    def _on_Arrived(self, event: ev.Arrived) -> list[ev.Instruction] | None:
+    def _on_arrived(self, event: ev.Arrived) -> list[ev.Instruction] | None:
         copy = self.copies[event.copy]
         copy.name, came = event.name, copy.coming
         copy.coming, copy.bar = False, 0.0
         return [ev.Warn(f"{copy.name} has come.")] if came else None
 
-    def _on_Explained(self, event: ev.Explained) -> list[ev.Instruction] | None:
+    def _on_explained(self, event: ev.Explained) -> list[ev.Instruction] | None:
         copy = self.copies[event.copy]
         death = copy.deaths[event.death]
         how = event.how or death.how
@@ -285,7 +279,7 @@ class RecoveryState:
 
     # copies of a range
 
-    def _on_Coming(self, event: ev.Coming) -> None:
+    def _on_coming(self, event: ev.Coming) -> None:
         copy = self.copies[event.copy]
         copy.present = copy.coming = True
         self.restarted += 1
@@ -299,20 +293,20 @@ class RecoveryState:
         said = f"{copy.name} could not come: it {end.how}. It may try again in {copy.bar:g} s."
         return [ev.Warn(said), ev.TurnAway(end.copy)]
 
-    def _on_Left(self, event: ev.Left) -> list[ev.Instruction]:
+    def _on_left(self, event: ev.Left) -> list[ev.Instruction]:
         copy = self.copies[event.copy]
         copy.present = False
         copy.outstanding.clear()
         self._void_snapshots()
         return [ev.Warn(f"{copy.name} has left: its node has no room for it.")]
 
-    def _on_Moved(self, event: ev.Moved) -> list[ev.Instruction]:
+    def _on_moved(self, event: ev.Moved) -> list[ev.Instruction]:
         names = ", ".join(self.copies[i].name for i in event.copies)
         return [ev.Warn(f"There is room again: moving {names}."), self._restart(event.copies)]
 
     # snapshots
 
-    def _on_RoundEnded(self, event: ev.RoundEnded) -> list[ev.Instruction] | None:
+    def _on_round_ended(self, event: ev.RoundEnded) -> list[ev.Instruction] | None:
         if self.restarts == 0:
             return None
         wait = event.now or is_urgent(self.unsaved(event.time))
@@ -328,14 +322,14 @@ class RecoveryState:
         """What a death now would cost to make again."""
         return Unsaved(self.message_bytes, time - self.snapshot_at, self.snapshot_seconds)
 
-    def _on_SnapshotsTaken(self, event: ev.SnapshotsTaken) -> None:
+    def _on_snapshots_taken(self, event: ev.SnapshotsTaken) -> None:
         for i in event.too_large:
             self.copies[i].too_large = True
         self.asking, self.snapshot_at = False, event.time
         self.message_bytes -= self.bytes_when_asked
         self.snapshot_seconds += event.seconds
 
-    def _on_SnapshotsFailed(self, event: ev.SnapshotsFailed) -> None:
+    def _on_snapshots_failed(self, event: ev.SnapshotsFailed) -> None:
         self.log.append((event.time, "Snapshots were lost on their way to the driver."))
         self._void_snapshots()
 
@@ -353,6 +347,26 @@ class RecoveryState:
             if not self.away:
                 times, seconds = self.outages
                 self.outages = Restarts(times, seconds + time - self.away_since)
+
+    _RULES: ClassVar[dict[type, Callable[..., Sequence[ev.Instruction] | None]]] = {
+        ev.Sent: _on_sent,
+        ev.Replied: _on_replied,
+        ev.Withdrawn: _on_withdrawn,
+        ev.Looked: _on_looked,
+        ev.Missed: _on_missed,
+        ev.NobodyDied: _on_nobody_died,
+        ev.Died: _on_died,
+        ev.Started: _on_started,
+        ev.StartFailed: _on_start_failed,
+        ev.Arrived: _on_arrived,
+        ev.Explained: _on_explained,
+        ev.Coming: _on_coming,
+        ev.Left: _on_left,
+        ev.Moved: _on_moved,
+        ev.RoundEnded: _on_round_ended,
+        ev.SnapshotsTaken: _on_snapshots_taken,
+        ev.SnapshotsFailed: _on_snapshots_failed,
+    }
 
 
 def log_of(state: RecoveryState) -> str:

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from rondel.run.storage import checkpoint, locate
+from run import saved
 
 CACHE = os.environ["JAX_COMPILATION_CACHE_DIR"]
 STEPS = 6_000
@@ -82,6 +83,6 @@ def remains(folder: Path):
     for row in rows:
         del row["seconds"], row["steps_per_second"]
     newest = locate.find_checkpoint(folder)
-    checkpoint.verify(newest)
+    saved.verify(newest)
     arrays = [(newest / name).read_bytes() for name in sorted(os.listdir(newest))]
     return rows, arrays, sorted(os.listdir(folder)), sorted(os.listdir(newest))

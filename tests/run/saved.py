@@ -6,6 +6,7 @@ import jax
 import numpy as np
 
 from rondel.run.storage import checkpoint
+from rondel.run.storage.locate import MEMORY, STATE
 
 
 class State(NamedTuple):
@@ -34,6 +35,11 @@ def assert_good(path):
     assert arrays
     assert all((array == meta["n"]).all() for array in arrays)
     return meta["n"]
+
+
+def verify(path):
+    """Read all of a checkpoint; CheckpointError names a damaged file."""
+    checkpoint._checked(path, (STATE, MEMORY))
 
 
 def hidden(folder):

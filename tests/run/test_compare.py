@@ -179,7 +179,7 @@ def test_a_picture_replaces_nothing_unasked_and_is_a_png(
     folder = run(tmp_path / "a", 0, [1, 2])
     notes = tmp_path / "notes.png"
     notes.write_text("mine")
-    with pytest.raises(RondelError, match="is there already"):
+    with pytest.raises(RondelError, match="already exists"):
         rondel.plot(folder, notes)
     for name in ("x.jpg", "x.svg", "x", "a/config.json"):
         with pytest.raises(RondelError, match=r"must end in \.png"):
@@ -226,7 +226,7 @@ def replaced(folder: Path) -> None:
     ("spoil", "sentence"),
     [
         (lambda folder: folder.rename(folder.parent / "gone"), "does not exist"),
-        (lambda folder: replaced(folder), "is a file: the folder of a run would work"),
+        (lambda folder: replaced(folder), "is a file. Use the folder of a run"),
         (lambda folder: (folder / "config.json").unlink(), "holds no run"),
         (lambda folder: (folder / "config.json").write_text("[1]"), "does not describe a run"),
         (lambda folder: (folder / "config.json").write_text('{"env": 1}'), "does not describe"),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rondel.run.storage import checkpoint
 from rondel.run.storage.checkpoint import CheckpointError
 from rondel.run.storage.locate import MEMORY, META, STATE
+from run import saved
 from run.saved import save_small, small
 
 pytestmark = pytest.mark.fault
@@ -39,13 +40,13 @@ def damage(request, pair):
             checkpoint.load(newest, *small(0))
         sentence = str(caught.value)
         assert sentence.startswith(f"{path} is damaged")
-        assert sentence.endswith(f"older good one is {older}.")
+        assert sentence.endswith(f"older one is good: {older}.")
         assert caught.value.good == older
 
     replace.data = data
     yield replace
     path.write_bytes(data)
-    checkpoint.verify(newest)
+    saved.verify(newest)
 
 
 def test_every_flipped_byte_is_noticed(damage):
@@ -109,7 +110,7 @@ def test_a_meta_that_a_stranger_sealed_is_noticed_too(tmp_path_factory, content)
         body = json.dumps(meta).encode().removesuffix(b"}")
         (path / META).write_bytes(body + checkpoint._seal(body))
         with pytest.raises(CheckpointError, match=r"is damaged|newer Rondel"):
-            checkpoint.verify(path)
+            saved.verify(path)
 
 
 def test_a_missing_file_is_noticed(pair, tmp_path):
@@ -118,7 +119,7 @@ def test_a_missing_file_is_noticed(pair, tmp_path):
         shutil.copytree(pair[1], copy)
         (copy / name).unlink()
         with pytest.raises(CheckpointError, match=rf"{name} can't be read: No such file"):
-            checkpoint.verify(copy)
+            saved.verify(copy)
 
 
 def test_a_pipe_in_place_of_a_file_does_not_hang(pair, tmp_path):
@@ -127,23 +128,23 @@ def test_a_pipe_in_place_of_a_file_does_not_hang(pair, tmp_path):
     (copy / STATE).unlink()
     os.mkfifo(copy / STATE)
     with pytest.raises(CheckpointError, match="it is not a file"):
-        checkpoint.verify(copy)
+        saved.verify(copy)
 
 
 def test_the_offer_skips_older_ones_that_are_damaged_too(tmp_path):
     first, second, third = (save_small(tmp_path, n) for n in (1, 2, 3))
     for path in (second, third):
         (path / STATE).write_bytes(b"")
-    with pytest.raises(CheckpointError, match=f"next older good one is {first}.$"):
-        checkpoint.verify(third)
+    with pytest.raises(CheckpointError, match=f"An older one is good: {first}.$"):
+        saved.verify(third)
     (first / META).unlink()
-    with pytest.raises(CheckpointError, match="There is no older good one beside it"):
-        checkpoint.verify(third)
+    with pytest.raises(CheckpointError, match="No older one is good"):
+        saved.verify(third)
 
 
 def test_a_newer_format_is_a_sentence(tmp_path, monkeypatch):
     with monkeypatch.context() as newer:
         newer.setattr(checkpoint, "FORMAT", 2)
         path = save_small(tmp_path, 1)
-    with pytest.raises(CheckpointError, match=r"of format 2, .* reads up to 1. Upgrade Rondel"):
+    with pytest.raises(CheckpointError, match=r"has format 2, .* reads up to 1. Upgrade Rondel"):
         checkpoint.read_meta(path)

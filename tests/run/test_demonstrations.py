@@ -106,7 +106,7 @@ def test_a_policy_is_recorded_as_it_plays(env, tmp_path):
         mean = rondel.record(run, path, episodes=2)
         with pytest.raises(RondelError, match="must have the observations and actions of"):
             rondel.record(run, path, "KeyDoor-v0", overwrite=True)
-        with pytest.raises(RondelError, match=r"is there already: .*overwrite=True"):
+        with pytest.raises(RondelError, match=r"already exists.* overwrite=True"):
             rondel.record(run, path, episodes=2)
         with pytest.raises(RondelError, match="there is no folder"):
             rondel.record(run, tmp_path / "none" / "shown", episodes=2)

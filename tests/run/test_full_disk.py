@@ -10,6 +10,7 @@ import pytest
 from rondel import RondelError
 from rondel.run.storage import checkpoint, locate
 from rondel.run.storage.metrics_file import MetricsFile, read
+from run import saved
 from run.driven import SMALL
 
 pytestmark = pytest.mark.fault
@@ -80,7 +81,7 @@ def test_a_disk_that_fills_up_while_a_run_saves(tmp_path, limit, words):
     assert_refused(done, words, "File too large", "Make space there")
     assert not partials(folder)
     newest = locate.find_checkpoint(folder)
-    checkpoint.verify(newest)
+    saved.verify(newest)
     for line in (folder / "metrics.jsonl").read_text().splitlines():
         json.loads(line)
     if words == "Saving a checkpoint":

@@ -325,7 +325,7 @@ def test_a_run_says_it_at_its_end_and_again(
     assert "actor, 2 copies\n" in table
     before = (folder / "config.json").read_bytes()
     for taken in (folder / "config.json", trace):
-        with pytest.raises(RondelError, match="is there already"):
+        with pytest.raises(RondelError, match="already exists"):
             rondel.profile(folder, stages=False, trace=taken)
     assert (folder / "config.json").read_bytes() == before
     rondel.profile(folder, stages=False, trace=trace, overwrite=True)
@@ -394,11 +394,11 @@ def test_what_is_no_run_or_has_no_profile_yet_gets_a_sentence(tmp_path: Path) ->
     )
     refused(tmp_path / "new" / "config.json", "is a file")
     (tmp_path / "five" / "a" / "seed-0" / "checkpoints").mkdir(parents=True)
-    refused(tmp_path / "five", "holds a run: give .*five/a/seed-0")
+    refused(tmp_path / "five", "holds a run. Use .*five/a/seed-0")
     (tmp_path / "five" / "a" / "seed-1" / "checkpoints").mkdir(parents=True)
-    refused(tmp_path / "five", "holds 2 runs: give one of them, such as .*five/a/seed-0")
-    refused(tmp_path / "five" / "a", "the runs of 2 seeds: give one of them")
-    with pytest.raises(RondelError, match="holds 2 runs: give one of them, such as"):
+    refused(tmp_path / "five", "holds 2 runs. Use one of them, such as .*five/a/seed-0")
+    refused(tmp_path / "five" / "a", "the runs of 2 seeds. Use one of them")
+    with pytest.raises(RondelError, match=r"holds 2 runs\. Use one of them, such as"):
         rondel.evaluate(tmp_path / "five")
 
 

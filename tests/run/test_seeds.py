@@ -136,7 +136,7 @@ def test_all_go_on_from_where_they_were_each_with_its_own_rounds(
         assert_same(out / f"seed-{seed}", whole / f"seed-{seed}")
     with pytest.raises(RondelError, match="at their end"):
         rondel.resume(out)
-    with pytest.raises(RondelError, match=r"runs of 3 seeds: give one of them, such as .*seed-3"):
+    with pytest.raises(RondelError, match=r"runs of 3 seeds. Use one of them, such as .*seed-3"):
         rondel.evaluate(out)
 
 

@@ -69,10 +69,10 @@ def test_one_that_fails_on_the_way_leaves_nothing_and_harms_nothing(tmp_path, na
 @pytest.mark.parametrize(
     ("name", "fps", "sentence"),
     [
-        ("a.avi", 30, "ends in .gif or a name that ends in .mp4 would work"),
-        ("there.gif", 30, "is there already: choose another file, or say overwrite=True"),
-        ("a.gif", 51, "1 to 50 would"),
-        ("a.mp4", 0, "1 to 1000 would"),
+        ("a.avi", 30, "must end in .gif or .mp4, got"),
+        ("there.gif", 30, "already exists. Use another file, or overwrite=True"),
+        ("a.gif", 51, "must be 1 to 50, got 51"),
+        ("a.mp4", 0, "must be 1 to 1000, got 0"),
     ],
 )
 def test_what_can_not_be_written_gets_a_sentence(tmp_path, name, fps, sentence):
@@ -84,7 +84,7 @@ def test_what_can_not_be_written_gets_a_sentence(tmp_path, name, fps, sentence):
 def test_overwriting_is_said_so_and_a_folder_that_is_not_there_is_a_sentence(tmp_path):
     (tmp_path / "there.gif").touch()
     video.check(tmp_path / "there.gif", 30, overwrite=True)
-    with pytest.raises(RondelError, match=r"Writing the video .* failed: No such file"):
+    with pytest.raises(RondelError, match=r"The video .* can't be written: No such file"):
         video.write(images(1), tmp_path / "nowhere" / "a.gif", 30)
 
 

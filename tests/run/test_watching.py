@@ -54,7 +54,7 @@ def test_the_command(run: rondel.Run, capsys: pytest.CaptureFixture[str]) -> Non
     assert answer["lengths"] == [2]
     assert (run.path / "watch-2.gif").read_bytes().startswith(b"GIF89a")
     for flags, sentence in {
-        ("--out", "watch.avi"): "would work",
+        ("--out", "watch.avi"): "must end in .gif or .mp4",
         ("--checkpoint", "7"): "has no checkpoint 7; there are: 1.",
         ("--out", str(run.path / "watch.gif")): "--overwrite",
     }.items():
@@ -161,7 +161,7 @@ def still(draw: Any) -> Any:
     [
         (Blind, RondelError, "own:Blind has no picture to show.*render_mode"),
         (Broken, EnvError, "own:Broken can't be drawn: ZeroDivisionError: no ink"),
-        (Flat, RondelError, r"drawn as float64 of shape \(10, 10\): uint8 of shape"),
+        (Flat, RondelError, r"must be drawn as uint8 .*, got float64 of shape \(10, 10\)"),
         (still(None), RondelError, "mine:still has no picture to show.*draw"),
         (still(lambda x: 1 // 0), EnvError, r"draw\(\) of mine:still raised ZeroDivision"),
         (still(lambda x: "a horse"), RondelError, "uint8 of shape"),

@@ -18,7 +18,7 @@ from rondel.execution.backends import registry
 
 @dataclasses.dataclass(frozen=True)
 class List:
-    """List what is available."""
+    """List algorithms, backends, worlds or environments."""
 
     what: tyro.conf.Positional[Literal["algorithms", "backends", "worlds", "envs"]]  # what to list
     pattern: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[PATTERN]")] = ""
@@ -62,4 +62,4 @@ def _algorithm(name: str) -> str:
     return f"{name:10} {facts} `{card.plan}`  {card.paper}"
 
 
-COMMANDS = (Command("list", "algorithms|backends|worlds|envs [PATTERN]", List, _list),)
+COMMANDS = (Command("list", "WHAT [PATTERN]", List, _list),)

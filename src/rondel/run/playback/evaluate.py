@@ -53,7 +53,7 @@ def opened(
     network: Any,
     deadline: float | None,
 ) -> Iterator[tuple[Policy, Env | HostWorld]]:
-    """A run's or a folder's policy with its environment; for `watch` and `record` too."""
+    """The policy of a run or a folder, with its environment. `watch` and `record` use it too."""
     check_deadline(deadline)
     if isinstance(what, Run | Policy):
         with forbid_exit_zero(EXITED_EARLY):
@@ -82,7 +82,7 @@ def _world(what: Run | Policy, env: Any) -> Env | HostWorld:
         return what.setup.task.env
     spec = what.policy.spec if isinstance(what, Run) else what.spec
     if env is None and not run_folder.can_be_made(spec.id):
-        raise RondelError(f"{spec.id} is a custom environment: pass it again, as env=….")
+        raise RondelError(f"{spec.id} is a custom environment: pass it again, as env=… (--env).")
     world = make(spec.id if env is None else env)
     wanted, given = (spaces.to_json(spaces.unstacked(s.observation)) for s in (spec, world.spec))
     if wanted != given or spaces.to_json(spec.action) != spaces.to_json(world.spec.action):

@@ -1,6 +1,6 @@
 """Recorded episodes as demonstrations: `record` plays greedy episodes and writes them to a file.
 
-`run.setup.datasets` says what is in the file, and reads it.
+`run.setup.datasets` describes and reads these files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One lane of an environment, played step by step where someone looks on."""
+"""One lane of an environment, stepped and drawn one call at a time."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from rondel.types import Env, HostWorld, Step, Tree
 
 
 class SingleEnv(Protocol):
-    """One lane, whose n-th episode begins as that of lane n where policies are evaluated."""
+    """One lane, whose n-th episode begins as that of lane n does in an evaluation."""
 
     def begin(self, episode: int) -> Step:
-        """Leave what was going on, and begin that episode."""
+        """Leave the current episode and begin this one."""
 
     def step(self, action: np.ndarray) -> Step:
-        """One step; after an episode's end it only begins the next."""
+        """Take one step; after the end of an episode this only begins the next one."""
 
     def picture(self) -> Any:
-        """How it looks now, [height, width, 3]; None if it has no way to tell."""
+        """An image [height, width, 3] of the current state; None if it has none."""
 
     def close(self) -> None:
-        """Let go of what it holds."""
+        """Release its resources."""
 
 
 def single_env(world: Env | HostWorld, seed: int, shown: bool = False) -> SingleEnv:
-    """A lane of its own; if it is `shown`, one that can say how it looks, where there is one."""
+    """One lane of an environment; `shown` for one that can be drawn, if there is any."""
     return _Traced(world, seed) if isinstance(world, Env) else _Hosted(world, seed, shown)
 
 
@@ -68,7 +68,7 @@ class _Traced:
 
 
 def _first(x: Any) -> Any:
-    """Of the one lane; random keys are no NumPy arrays."""
+    """The value of the one lane; random keys can't be NumPy arrays."""
     return x[0] if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else np.asarray(x[0])
 
 

@@ -1,4 +1,4 @@
-"""Pictures in a row as a file: a GIF, or an MP4 where imageio-ffmpeg is there."""
+"""Video files: GIF, or MP4 if imageio-ffmpeg is installed."""
 
 from __future__ import annotations
 
@@ -19,28 +19,24 @@ from rondel.run.storage.atomic_files import atomic_write, refuse_to_replace
 
 Image: TypeAlias = Any  # one of Pillow's
 
-_SIDE = 320  # pixels that small pictures are brought to
+_SIDE = 320  # pixels that small pictures are enlarged to
 _BAND, _LETTERS = 24, 14  # the caption's height and that of its letters
-_MOST_GIF = 50  # pictures a second: what is quicker is shown slower than it says
+_FFMPEG_SECONDS = 60.0  # that it may take to finish after the last picture
+_MOST_GIF = 50  # pictures a second: viewers show faster ones slower
 
 
 def check(path: Path, fps: int, overwrite: bool) -> None:
-    """Refuse a file that can't be written, before anything is played for it."""
+    """Refuse a file that can't be written, before anything is played."""
     if path.suffix not in _WRITERS:
-        raise RondelError(f"{path} is no video that can be written: {_offered()} would work.")
+        raise RondelError(f"A video must end in {' or '.join(_WRITERS)}, got {path}.")
     refuse_to_replace(path, overwrite)
     if path.suffix == ".mp4" and find_spec("imageio_ffmpeg") is None:
         raise RondelError(
-            'An .mp4 needs the package imageio-ffmpeg: pip install "rondel[video]". A .gif needs '
-            "nothing more."
+            'An .mp4 needs the package imageio-ffmpeg: pip install "rondel[video]". Or use .gif.'
         )
     most = _MOST_GIF if path.suffix == ".gif" else 1_000
     if not 1 <= fps <= most:
-        raise RondelError(f"fps={fps} can't work in {path.name}: 1 to {most} would.")
-
-
-def _offered() -> str:
-    return " or ".join(f"a name that ends in {suffix}" for suffix in _WRITERS)
+        raise RondelError(f"fps of a {path.suffix} must be 1 to {most}, got {fps}.")
 
 
 def framed(picture: np.ndarray, caption: str) -> Image:
@@ -59,24 +55,21 @@ def framed(picture: np.ndarray, caption: str) -> Image:
     return whole
 
 
-_PATIENCE = 60.0  # seconds that the program has for what is left when all was handed to it
-
-
 def write(images: Iterable[Image], path: Path, fps: int) -> Path:
-    """Write the file, all of it or nothing. The first picture says how large it is."""
+    """Write the file in one step, in the size of the first picture."""
     try:
         with atomic_write(path) as partial:
             _WRITERS[path.suffix](_alike(iter(images)), partial, fps)
     except OSError as error:
         raise RondelError(
-            f"Writing the video {path} failed: {error.strerror or error}. Make space there, make "
-            "the folder writable, or choose another file."
+            f"The video {path} can't be written: {error.strerror or error}. Make space there, make "
+            "the folder writable, or use another file."
         ) from error
     return path
 
 
 def _alike(images: Iterator[Image]) -> Iterator[Image]:
-    """All as large as the first."""
+    """The images, all resized to the first one's size."""
     first = next(images)
     yield first
     for image in images:
@@ -84,10 +77,10 @@ def _alike(images: Iterator[Image]) -> Iterator[Image]:
 
 
 def _gif(images: Iterator[Image], path: Path, fps: int) -> None:
-    few = (image.quantize(64, dither=0) for image in images)  # colours: small files
-    first = next(few)
+    small = (image.quantize(64, dither=0) for image in images)  # 64 colours
+    first = next(small)
     first.save(
-        path, "GIF", save_all=True, append_images=few, duration=round(100 / fps) * 10, loop=0
+        path, "GIF", save_all=True, append_images=small, duration=round(100 / fps) * 10, loop=0
     )
 
 
@@ -96,29 +89,29 @@ def _mp4(images: Iterator[Image], path: Path, fps: int) -> None:
 
     first = next(images)
     width, height = first.size
-    taken = f"-f rawvideo -pix_fmt rgb24 -s {width}x{height} -r {fps} -i -"
-    given = "-pix_fmt yuv420p -movflags +faststart -f mp4"
-    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-y", "-loglevel", "error", *taken.split()]
-    command += [*given.split(), str(path)]
+    source = f"-f rawvideo -pix_fmt rgb24 -s {width}x{height} -r {fps} -i -"
+    target = "-pix_fmt yuv420p -movflags +faststart -f mp4"
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-y", "-loglevel", "error", *source.split()]
+    command += [*target.split(), str(path)]
     with (
-        tempfile.TemporaryFile() as said,
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=said, stderr=said) as process,
+        tempfile.TemporaryFile() as log,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log) as process,
     ):
         assert process.stdin is not None
         try:
             for image in chain([first], images):
-                if not _taken(process.stdin, image.tobytes()):
+                if not _write_to(process.stdin, image.tobytes()):
                     break
         finally:
             with suppress(BrokenPipeError):
                 process.stdin.close()
-        if process.wait(_PATIENCE):
-            said.seek(0)
-            raise OSError(errno.EIO, said.read().decode(errors="replace").strip())
+        if process.wait(_FFMPEG_SECONDS):
+            log.seek(0)
+            raise OSError(errno.EIO, log.read().decode(errors="replace").strip())
 
 
-def _taken(pipe: IO[bytes], data: bytes) -> bool:
-    """Hand data to a program, unless it has ended, of which it will say why."""
+def _write_to(pipe: IO[bytes], data: bytes) -> bool:
+    """Write to a pipe; False if its reader has ended. Its exit status then tells why."""
     try:
         pipe.write(data)
     except BrokenPipeError:

@@ -1,8 +1,7 @@
-"""A policy at play, as a video: greedy episodes, drawn step by step.
+"""Videos of a policy: `watch` plays greedy episodes and draws each step.
 
-The episodes are those that `evaluate` plays first in each lane with the same seed. A picture is, in
-this order, what the environment draws itself (`Env.draw`, `ShownEnv.picture`) or an image that the
-policy sees.
+The episodes are the first ones that `evaluate` plays in each lane with the same seed. A picture is
+drawn by the environment (`Env.draw`, `ShownEnv.picture`), or else an image that the policy sees.
 """
 
 from __future__ import annotations
@@ -36,16 +35,16 @@ from rondel.types import Env, HostWorld, Step
 
 
 class Video(NamedTuple):
-    """Where a video is, and what it shows: the return and the length of each episode."""
+    """A video's file, and the return and length of each episode in it."""
 
     path: Path
     returns: list[float]
     lengths: list[int]
-    unfinished: int  # episodes that went on for longer than was to be shown
+    unfinished: int  # episodes that were cut off after `steps`
 
 
 class Moment(NamedTuple):
-    """An episode after so many steps."""
+    """An episode after one of its steps."""
 
     episode: int
     step: int
@@ -69,15 +68,15 @@ def watch(
     network: Any = None,
     deadline: float | None = None,
 ) -> Video:
-    """Write a video of greedy episodes of a run, a policy, or what a folder holds.
+    """Write a video of greedy episodes of a run, a policy, or a run's folder.
 
-    `out` ends in .gif or .mp4; by default it is a new .gif in the run's folder, or in this one. Of
-    an episode at most `steps` are shown. The rest is as in `evaluate`.
+    `out` ends in .gif or .mp4; by default it is a new .gif in the run's folder, or in the current
+    one. It shows at most `steps` of an episode. The rest is as in `evaluate`.
 
     >>> rondel.watch("runs/first", "first.gif", episodes=3).returns
     """
     at_least(1, episodes=episodes, steps=steps)
-    path = _free(_home(what)) if out is None else Path(out)
+    path = _unused_name(_home(what)) if out is None else Path(out)
     video.check(path, fps, overwrite)
     returns, lengths, ended = [0.0] * episodes, [0] * episodes, [False] * episodes
 
@@ -88,26 +87,25 @@ def watch(
                 returns[at], lengths[at], ended[at] = moment.total, moment.step, moment.over
                 image = video.framed(moment.picture, _caption(moment))
                 last = moment.over or moment.step == steps
-                yield from [image] * (1 + fps // 2 * last)  # a look at how it ended
+                yield from [image] * (1 + fps // 2 * last)  # stay half a second at its end
 
-    with _quietly(), closing(images()) as frames:
+    with _pygame_without_screen(), closing(images()) as frames:
         video.write(frames, path, fps)
     return Video(path, returns, lengths, ended.count(False))
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
-    """A video has no sound and no screen: pygame need not complain if there is none.
+def _pygame_without_screen() -> Iterator[None]:
+    """Keep pygame from complaining on stderr that there is no sound and no screen.
 
-    It asks Wayland for a screen, which says on stderr that it has no folder, and finds an empty
-    one. What the user has set stays.
+    Wayland complains if it has no folder, so it gets an empty one. What the user has set stays.
     """
     with ExitStack() as stack:
-        told = {"SDL_AUDIODRIVER": "dummy"}
-        with suppress(OSError):  # no room for a folder: then it complains
+        wanted = {"SDL_AUDIODRIVER": "dummy"}
+        with suppress(OSError):  # no folder can be made: then it complains
             empty = TemporaryDirectory(prefix="rondel-", ignore_cleanup_errors=True)
-            told["XDG_RUNTIME_DIR"] = stack.enter_context(empty)
-        new = {name: value for name, value in told.items() if name not in os.environ}
+            wanted["XDG_RUNTIME_DIR"] = stack.enter_context(empty)
+        new = {name: value for name, value in wanted.items() if name not in os.environ}
         os.environ.update(new)
         try:
             yield
@@ -119,7 +117,7 @@ def _quietly() -> Iterator[None]:
 def moments(
     policy: Policy, world: Env | HostWorld, episodes: int, seed: int, steps: int
 ) -> Iterator[Moment]:
-    """Greedy episodes one after the other, at most `steps` of each, from its start to its end."""
+    """Greedy episodes one after the other, each from its start, for at most `steps`."""
     algorithm, key = policy.algorithm, purpose_key(seed, Purpose.EVALUATE, 1)
     act = jax.jit(partial(greedy, algorithm))
     with closing(single_env(world, seed, shown=True)) as lane:
@@ -134,13 +132,13 @@ def moments(
                 step = lane.step(np.asarray(action))
                 t, taken = t + 1, taken + (not step.first[0])
                 done = step.terminated[0] | step.truncated[0]
-                over = bool(done) and int(step.episode_length[0]) > 0  # not by a lost life
+                over = bool(done) and int(step.episode_length[0]) > 0  # and not a lost life
                 picture = _picture(world, lane, step)
                 yield Moment(episode, taken, float(step.episode_return[0]), over, picture)
 
 
 def _picture(world: Env | HostWorld, lane: SingleEnv, step: Step) -> np.ndarray:
-    """How it looks now, by the best that there is."""
+    """The environment's own drawing, or else an image that the policy sees."""
     spec, picture = world.spec, lane.picture()
     if picture is None:
         seen = observation_image(
@@ -152,14 +150,14 @@ def _picture(world: Env | HostWorld, lane: SingleEnv, step: Step) -> np.ndarray:
     picture = np.asarray(picture)
     if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[-1] != 3:
         raise RondelError(
-            f"{spec.id} was drawn as {picture.dtype} of shape {picture.shape}: uint8 of shape "
-            "(height, width, 3) would work."
+            f"{spec.id} must be drawn as uint8 of shape (height, width, 3), got {picture.dtype} of "
+            f"shape {picture.shape}."
         )
     return picture
 
 
 def _advice(world: Env | HostWorld) -> str:
-    """How an environment can offer a picture."""
+    """How to get a picture of an environment."""
     origin, name = world_of(world.spec.id), world.spec.id.partition(":")[2]
     if origin is not None and origin.on_host:
         return f"Use the same game outside of the program: --env {origin.on_host}:{name}."
@@ -185,7 +183,7 @@ def _caption(moment: Moment) -> str:
 
 
 def _home(what: Run | Policy | str | os.PathLike[str]) -> Path:
-    """The folder that a video goes into if no other was named."""
+    """The folder for a video without a name."""
     if isinstance(what, Policy):
         return Path()
     if isinstance(what, Run):
@@ -193,7 +191,7 @@ def _home(what: Run | Policy | str | os.PathLike[str]) -> Path:
     return run_folder.home_of(locate.find_checkpoint(Path(what)))
 
 
-def _free(home: Path) -> Path:
-    """A name in a folder that nothing has yet."""
+def _unused_name(home: Path) -> Path:
+    """An unused name for a video in a folder."""
     names = ("watch.gif", *(f"watch-{i}.gif" for i in range(2, 1000)))
     return next(home / name for name in names if not (home / name).exists())

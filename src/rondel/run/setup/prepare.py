@@ -153,7 +153,7 @@ def _build(
     spec = world.spec._replace(lanes=options.lanes)
     wrappers = [n for n in ("normalise_observations", "scale_rewards") if getattr(options, n)]
     given: dict[str, Any] = {}
-    if "network" in parts and user_network.is_own(path := getattr(config, "network", "")):
+    if "network" in parts and ":" in (path := str(getattr(config, "network", ""))):
         given["network"] = user_network.load(path if network is None else network, spec)
     if "demonstrations" in parts:
         given["demonstrations"] = datasets.read(getattr(config, "demonstrations", ""), spec)

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and replace nothing unasked."""
+"""Files that appear whole or not at all, and replace others only on request."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from rondel.errors import RondelError
 
 
 def refuse_to_replace(path: Path, overwrite: bool) -> None:
-    """Say that a file is there, or its folder is not, before work is done for it."""
+    """Refuse a file that exists or has no folder, before work is done for it."""
     if path.exists() and not overwrite:
         raise RondelError(
-            f"{path} is there already: choose another file, or say overwrite=True (--overwrite on "
-            "the command line)."
+            f"{path} already exists. Use another file, or overwrite=True (--overwrite on the "
+            "command line)."
         )
     if not path.absolute().parent.is_dir():
-        raise RondelError(f"{path} can't be written: there is no folder {path.parent}.")
+        raise RondelError(f"{path} can't be written: there is no folder {path.parent}. Make it.")
 
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Where to write a file inside: behind that it has its name, all of it or nothing."""
+    """A path to write to in this block, renamed to `path` if the block ends without an error."""
     partial = path.with_name(f".{path.name}.partial")
     try:
         yield partial
@@ -33,6 +33,6 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def replace_file(path: Path, content: str | bytes) -> None:
-    """Write a file, all of it or nothing."""
+    """Write a file in one step: it is never seen half written."""
     with atomic_write(path) as partial:
         partial.write_bytes(content.encode() if isinstance(content, str) else content)

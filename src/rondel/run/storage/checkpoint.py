@@ -1,11 +1,11 @@
 """A run on disk: folders of named arrays that a kill at any instant leaves loadable.
 
-    run/checkpoints/000007/state.safetensors    all that the run is, parameters under params/
-                           memory.safetensors   what it learns from; only the newest keeps one
-                           meta.json            what the caller says of it, and checksums
+    run/checkpoints/000007/state.safetensors    the state of the run, parameters under params/
+                           memory.safetensors   its replay memory; only the newest keeps one
+                           meta.json            the caller's metadata, and checksums
 
-A checkpoint appears and disappears by one rename of its whole folder. There is no pickle in it, so
-one that comes from a stranger can't run code. One run at a time writes into a folder.
+A checkpoint appears and disappears by one rename of its whole folder. It holds no pickle, so that a
+stranger's checkpoint can't run code. Only one run at a time writes into a folder.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from rondel.run.storage.locate import MEMORY, META, STATE, listed, listed_if_pos
 from rondel.types import Tree
 
 FORMAT = 1
-_META_BYTES = 1 << 24  # a meta.json beyond is none of ours
+_META_BYTES = 1 << 24  # Rondel writes no larger meta.json
 
-# what safetensors both writes and reads back as NumPy arrays
+# dtypes that safetensors writes and reads back as NumPy arrays
 _INTEGERS = "uint8 uint16 uint32 uint64 int8 int16 int32 int64"
 _DTYPES = f"bool {_INTEGERS} float16 bfloat16 float32 float64".split()
 
 
 class CheckpointError(RondelError):
-    """A checkpoint that can't be used: damaged, too new, or of another run's shapes."""
+    """A checkpoint that can't be used: damaged, from a newer Rondel, or of other shapes."""
 
     def __init__(self, words: str, good: Path | None = None) -> None:
         super().__init__(words)
-        self.good = good  # the next older one that can be
+        self.good = good  # the newest older one that can be used
 
 
 def save(folder: Path, state: Tree, memory: Tree, meta: dict[str, Any], keep: int = 3) -> Path:
-    """Write the next checkpoint of the run in `folder`, then let go of all but the newest `keep`.
+    """Write the next checkpoint of the run in `folder`, then remove all but the newest `keep`.
 
-    A memory without leaves, such as (), has no file. `meta` is what JSON can hold.
+    A memory without leaves, such as (), has no file. JSON must be able to hold `meta`.
     """
     root = Path(folder) / "checkpoints"
     partial = None
@@ -60,15 +60,15 @@ def save(folder: Path, state: Tree, memory: Tree, meta: dict[str, Any], keep: in
         os.rename(partial, path)
         _sync(root)
         _sync(root.parent)
-        # only now that the new one is sure to be there may old ones go
+        # old ones may go only now that the new one is safe
         _prune(root, keep)
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         good = listed_if_possible(root)
         unharmed = f" The last good one, {good[-1]}, is unharmed." if good else ""
         raise RondelError(
-            f"Saving a checkpoint in {root} failed: {reason}.{unharmed} Make space there or make "
-            "the folder writable, or choose another folder for the run."
+            f"A checkpoint can't be saved in {root}: {reason}.{unharmed} Make space there, make "
+            "the folder writable, or use another one for the run."
         ) from error
     finally:
         if partial is not None:
@@ -82,8 +82,8 @@ def load(
     """The state, the memory and the meta of one checkpoint, in the structure of the `*_like` trees.
 
     These hold arrays or ShapeDtypeStructs; names, shapes and dtypes must match. The memory is None
-    where it is gone, as from all but the newest, or was not asked for (`memory_like` is None). All
-    leaves are NumPy arrays with memory of their own: the files may change afterwards.
+    if `memory_like` is None or if its file was removed, as from all but the newest. All leaves are
+    NumPy arrays with memory of their own: the files may change afterwards.
     """
     path = Path(path)
     asked = memory_like is not None
@@ -96,12 +96,12 @@ def load(
 
 
 def read_meta(path: Path) -> dict[str, Any]:
-    """What the caller of `save` said of a checkpoint. Only this small file is read and checked."""
+    """The metadata that was given to `save`. Only meta.json is read and checked."""
     return _checked(Path(path), ())[1]
 
 
 def read_arrays(path: Path, prefix: str = "params/") -> dict[str, np.ndarray]:
-    """The arrays of a checkpoint's state whose names begin with `prefix`, by their whole names."""
+    """The arrays of a checkpoint's state whose names begin with `prefix`, by name."""
     path = Path(path)
     _checked(path, (STATE,))
     arrays = _arrays(path / STATE)
@@ -116,16 +116,11 @@ def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
         return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
 
 
-def verify(path: Path) -> None:
-    """Read all of a checkpoint; if a byte differs, CheckpointError names the damaged file."""
-    _checked(Path(path), (STATE, MEMORY))
-
-
 def _named(tree: Tree) -> dict[str, Any]:
     """The leaves by their names on disk, in the order of the tree.
 
-    Parameters stand under params/ however many wrappers a learner wears: `learner/inner/params/w`
-    is `params/w`. Where two names would then be the same, both keep their whole path.
+    Parameters are under params/ however many wrappers a learner has: `learner/inner/params/w` is
+    `params/w`. If two names would then be the same, both keep their whole path.
     """
     paths, leaves = [], []
     for keys, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
@@ -139,8 +134,8 @@ def _named(tree: Tree) -> dict[str, Any]:
     name, count = max(Counter(names).items(), key=lambda pair: pair[1], default=("", 0))
     if count > 1:
         raise RondelError(
-            f"A checkpoint names arrays by their path in the tree, and {count} are called "
-            f"{name!r}. Rename one of the dict keys on the way: a slash in a key can do this."
+            f"Arrays in a checkpoint must have different paths, but {count} are called {name!r}. "
+            "Rename a dict key on the way to them, such as one with a slash."
         )
     return dict(zip(names, leaves, strict=True))
 
@@ -167,10 +162,10 @@ def _write_arrays(path: Path, tree: Tree) -> dict[str, int]:
     for name, leaf in _named(tree).items():
         if str(leaf.dtype) not in _DTYPES:
             raise RondelError(
-                f"A checkpoint can't hold {name}, whose dtype is {leaf.dtype}. Keep numbers or "
-                "bools in it; of a random key, keep jax.random.key_data(key)."
+                f"A checkpoint can't hold {name} of dtype {leaf.dtype}. Use numbers or bools; for "
+                "a random key, jax.random.key_data(key)."
             )
-        # safetensors writes memory as it lies, so the order matters. On the CPU this is a view
+        # safetensors needs C order; on the CPU this is a view
         arrays[name] = np.asarray(leaf, order="C")
     save_file(arrays, path)
     _sync(path)
@@ -178,7 +173,7 @@ def _write_arrays(path: Path, tree: Tree) -> dict[str, int]:
 
 
 def _seal(body: bytes) -> bytes:
-    """The last field of meta.json, which makes every byte before it count."""
+    """The last field of meta.json: a checksum of every byte before it."""
     return b',\n "crc32": "%08x"\n}\n' % zlib.crc32(body)
 
 
@@ -199,7 +194,7 @@ def _sync(path: Path) -> None:
 
 
 def _sweep(root: Path) -> None:
-    """Remove what killed writers left."""
+    """Remove partial checkpoints of killed writers."""
     for stale in (*root.glob(".*.partial"), *root.glob(".*.removed")):
         shutil.rmtree(stale)
 
@@ -211,28 +206,24 @@ def _prune(root: Path, keep: int) -> None:
         if path in kept:
             (path / MEMORY).unlink(missing_ok=True)
             continue
-        # half removed it would still look like a checkpoint, so it leaves by a rename too
+        # renamed first: half removed, it would still look like a checkpoint
         removed = root / f".{path.name}.removed"
         os.rename(path, removed)
         shutil.rmtree(removed)
 
 
 def _checked(path: Path, files: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The checksums and the caller's meta, once meta.json and `files` are found to be sound."""
+    """The checksums and the caller's meta, if meta.json and `files` are undamaged."""
     try:
         return _inspect(path, files)
     except CheckpointError as damage:
         good = _older_good(path)
-        offer = (
-            f"The next older good one is {good}."
-            if good
-            else "There is no older good one beside it."
-        )
-        raise CheckpointError(f"{damage} {offer}", good) from None
+        hint = f"An older one is good: {good}." if good else "No older one is good."
+        raise CheckpointError(f"{damage} {hint}", good) from None
 
 
 def _older_good(path: Path) -> Path | None:
-    """What could be used in place of a checkpoint that is damaged."""
+    """The newest undamaged checkpoint that is older than this one."""
     serial = int(path.name) if path.name.isdecimal() else 0
     older = [other for other in listed_if_possible(path.parent) if int(other.name) < serial]
     return next(filter(_sound, reversed(older)), None)
@@ -250,7 +241,7 @@ def _inspect(path: Path, files: tuple[str, ...]) -> tuple[dict[str, Any], dict[s
     try:
         sums, meta = _inspect_meta(path / META)
         for name in files:
-            # a memory goes when a newer checkpoint has one
+            # the memory is removed when a newer checkpoint has one
             if name == MEMORY and not (name in sums and (path / name).exists()):
                 continue
             _inspect_arrays(path / name, sums.get(name))
@@ -270,21 +261,21 @@ def _inspect_meta(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         content = json.loads(data)
         if content["format"] > FORMAT:
             raise CheckpointError(
-                f"{path} is of format {content['format']}, which a newer Rondel wrote; this one "
-                f"reads up to {FORMAT}. Upgrade Rondel to use it."
+                f"{path} has format {content['format']}, from a newer Rondel; this one reads up to "
+                f"{FORMAT}. Upgrade Rondel."
             )
         sums, meta = dict(content["files"]), dict(content["meta"])
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise CheckpointError(f"{path} is damaged: it is not what Rondel writes.") from None
+        raise CheckpointError(f"{path} is damaged: Rondel did not write this.") from None
     return sums, meta
 
 
 def _inspect_arrays(path: Path, expected: Any) -> None:
     size = _regular(path).stat().st_size
-    # the size first, for a wrong one need not be read to the end
+    # first the size: a file of the wrong one need not be read
     saved = expected.get("bytes") if isinstance(expected, dict) else None
     if saved != size or _sum(path) != expected:
-        raise CheckpointError(f"{path} is damaged: its {size} bytes differ from what was saved.")
+        raise CheckpointError(f"{path} is damaged: its {size:,} bytes differ from the saved ones.")
     try:
         with safe_open(path, framework="np"):
             pass
@@ -293,18 +284,18 @@ def _inspect_arrays(path: Path, expected: Any) -> None:
 
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:
-    """All arrays of a file that was found to be sound; it may still hold what NumPy has not."""
+    """All arrays of an undamaged file; it may still hold dtypes that NumPy doesn't have."""
     try:
         return load_file(path)
     except OSError as error:
         raise CheckpointError(f"{path} can't be read: {error.strerror or error}.") from None
-    except Exception as error:  # whatever safetensors and NumPy make of a stranger's numbers
+    except Exception as error:  # safetensors and NumPy raise many kinds
         reason = f"{type(error).__name__}: {error}"
-        raise CheckpointError(f"{path} is not what Rondel writes ({reason}).") from None
+        raise CheckpointError(f"Rondel did not write {path} ({reason}).") from None
 
 
 def _regular(path: Path) -> Path:
-    # opening a pipe or a device could wait for ever
+    # opening a pipe or a device could block for ever
     if path.exists() and not path.is_file():
         raise CheckpointError(f"{path} is damaged: it is not a file.")
     return path
@@ -312,16 +303,15 @@ def _regular(path: Path) -> Path:
 
 def _fit(arrays: dict[str, np.ndarray], like: Tree, path: Path) -> Tree:
     wanted, leaves = _named(like), []
-    why = "It is of another algorithm, network or environment: its meta.json says which."
+    why = "It is from another algorithm, network or environment; its meta.json says which."
     for name, leaf in wanted.items():
         need = _described(leaf)
-        if name not in arrays:
-            raise CheckpointError(f"{path} has no {name}, which has to be {need}. {why}")
-        if (have := _described(arrays[name])) != need:
-            raise CheckpointError(f"{path} has {name} as {have}, and it has to be {need}. {why}")
+        have = _described(arrays[name]) if name in arrays else "nothing"
+        if have != need:
+            raise CheckpointError(f"{name} in {path} must be {need}, got {have}. {why}")
         leaves.append(arrays[name])
     if more := sorted(arrays.keys() - wanted.keys()):
-        raise CheckpointError(f"{path} has {more[0]}, for which this run has no place. {why}")
+        raise CheckpointError(f"{path} has {more[0]}, but this run does not. {why}")
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 

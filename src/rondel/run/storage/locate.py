@@ -1,6 +1,6 @@
-"""Where on disk the checkpoints of a run are, and what to give where a path leads to none.
+"""Checkpoints on disk by the path of a run, and which path to use if there is none.
 
-run/checkpoints/000007/    numbered, the newest last; see `checkpoint` for what is in them
+run/checkpoints/000007/    numbered, the newest last; `checkpoint` reads and writes them
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ STATE, MEMORY, META = "state.safetensors", "memory.safetensors", "meta.json"
 
 
 def find_checkpoint(path: Path) -> Path:
-    """The newest checkpoint of a run, given its folder; one checkpoint is itself."""
+    """The newest checkpoint in a run's folder, or the checkpoint itself."""
     path = Path(path)
     try:
         if (path / META).exists() or (path / STATE).exists():
@@ -27,17 +27,14 @@ def find_checkpoint(path: Path) -> Path:
     except OSError as error:
         raise RondelError(f"{path} can't be read: {error.strerror}.") from error
     refuse_several(path)
-    begin = f"start it again by the same `rondel train` with --out {shlex.quote(str(path))}"
     if not there:
         raise RondelError(
-            f"{path} holds no checkpoint: there is no such folder. Give the folder of a run, or "
-            f"one of the numbered folders under its checkpoints. If the run was killed early, "
-            f"{begin}."
+            f"{path} holds no checkpoint: there is no such folder. Use the folder of a run, or a "
+            "numbered folder in its checkpoints."
         )
     raise RondelError(
-        f"{path} holds no checkpoint: nothing was saved in it, nor in {path / 'checkpoints'}, "
-        "where a run keeps them. Give the folder of a run that has saved one. If the run was "
-        f"killed before it had, {begin}: the folder may be used again."
+        f"{path} holds no checkpoint: no run has saved one there. If it was killed before that, "
+        f"start it again with the same `rondel train` and --out {shlex.quote(str(path))}."
     )
 
 
@@ -46,32 +43,32 @@ def numbered_checkpoint(path: str | Path, number: int) -> Path:
     there = {int(found.name): found for found in listed_if_possible(Path(path) / "checkpoints")}
     if number not in there:
         refuse_several(Path(path))
-        known = ", ".join(map(str, there)) or "none"
-        raise RondelError(f"{path} has no checkpoint {number}; there are: {known}.")
+        known = f"Use one of {', '.join(map(str, there))}." if there else "It has none."
+        raise RondelError(f"{path} has no checkpoint {number}. {known}")
     return there[number]
 
 
 def refuse_several(path: Path) -> None:
-    """Say which to give, where a folder holds runs and is none."""
+    """Refuse a folder that holds runs, and name one of them."""
     if seeds := sorted(p for p in path.glob("seed-*") if (p / "checkpoints").is_dir()):
         raise RondelError(
-            f"{path} holds the runs of {len(seeds)} seeds: give one of them, such as {seeds[0]}."
+            f"{path} holds the runs of {len(seeds)} seeds. Use one of them, such as {seeds[0]}."
         )
     below = (p for glob in ("*", "*/seed-*") for p in path.glob(glob))
     if runs := sorted(p for p in below if (p / "checkpoints").is_dir()):
         raise RondelError(
-            f"{path} holds a run: give {runs[0]}."
+            f"{path} holds a run. Use {runs[0]}."
             if len(runs) == 1
-            else f"{path} holds {len(runs)} runs: give one of them, such as {runs[0]}."
+            else f"{path} holds {len(runs)} runs. Use one of them, such as {runs[0]}."
         )
 
 
 def refuse_file(path: Path) -> None:
-    """Say which folder to give, where a file was given."""
+    """Refuse a file, and name the run's folder that it is in."""
     if path.is_file():
         above = (p for p in path.parents if (p / META).exists() or listed(p / "checkpoints"))
-        home = next((f", such as {folder}," for folder in above), "")
-        raise RondelError(f"{path} is a file: the folder of a run{home} would work.")
+        home = next((f", such as {folder}" for folder in above), "")
+        raise RondelError(f"{path} is a file. Use the folder of a run{home}.")
 
 
 def listed(root: Path) -> list[Path]:
@@ -83,7 +80,7 @@ def listed(root: Path) -> list[Path]:
 
 
 def listed_if_possible(root: Path) -> list[Path]:
-    """The same; none where the folder can't be read."""
+    """The checkpoints in a folder, oldest first; none if it can't be read."""
     try:
         return listed(root)
     except OSError:

@@ -1,7 +1,7 @@
-"""What a checkpoint says of its run, checked before any of it is believed.
+"""The metadata of a run in its checkpoint, validated before use.
 
-Whoever can compute a checksum can write a meta.json: a wrong type, a number beyond all sense, a
-size that the arrays beside it don't have. Each gets a sentence, and nothing is made by it before.
+Anyone can compute a checksum and write a meta.json: with wrong types, with huge numbers, with sizes
+that the arrays beside it don't have. These are refused before anything is allocated.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from rondel.run.storage.checkpoint import CheckpointError
 
 
 class SavedRun(NamedTuple):
-    """A run as its checkpoint tells of it."""
+    """The metadata of a run."""
 
     algorithm: str
     env: str
     seed: int
-    config: dict[str, Any] | None  # None: not ours to read
+    config: dict[str, Any] | None  # None if it was not a dataclass
     options: dict[str, Any]
     total_steps: int
     until_return: float | None
     machine: str
     round: int
     steps: int
-    in_flight: int  # rounds that were started and not learned from
+    in_flight: int  # rounds started but not learned from
     eval_episodes: int
 
 
@@ -51,34 +51,34 @@ _BELOW = {
 
 
 def read(path: Path) -> SavedRun:
-    """What the checkpoint in `path` says of its run."""
+    """The metadata of the run whose checkpoint is in `path`."""
     meta = checkpoint.read_meta(path)
     for name, hint in typing.get_type_hints(SavedRun).items():
         if name not in meta:
-            raise CheckpointError(f"{path} doesn't say its {name}.")
+            raise CheckpointError(f"{path} has no {name} in its metadata.")
         value = meta[name]
         sensible = name not in _BELOW or (fits(value, int) and 0 <= value < _BELOW[name])
         if not fits(value, hint) or not sensible:
             raise CheckpointError(
-                f"{path} says {name}={reprlib.repr(value)}, which is not what Rondel writes."
+                f"{path} has {name}={reprlib.repr(value)}, which Rondel does not write."
             )
     return SavedRun(*(meta[name] for name in SavedRun._fields))
 
 
 def check_lanes(path: Path, saved: SavedRun) -> None:
-    """Refuse lanes that the arrays don't have."""
+    """Refuse metadata with another number of lanes than the arrays."""
     lanes = saved.options.get("lanes")
     shapes = checkpoint.read_shapes(path)
     held = {shape[:1] for name, shape in shapes.items() if name.startswith("lanes/")}
     if not fits(lanes, int) or held != {(lanes,)}:
-        raise CheckpointError(f"{path} says lanes={reprlib.repr(lanes)}, and its arrays differ.")
+        raise CheckpointError(f"{path} has lanes={reprlib.repr(lanes)}, but its arrays differ.")
 
 
 def check_learner(path: Path, setup: Setup) -> None:
-    """Refuse networks that are bigger than all of the arrays."""
+    """Refuse metadata with larger networks than the arrays could hold."""
     asked = bytes_of(jax.eval_shape(partial(learning.init_learner, setup.task), np.uint32(0)))
     held = (path / locate.STATE).stat().st_size
     if asked > held:
         raise CheckpointError(
-            f"{path} tells of a learner of {asked:,} bytes, and its arrays are {held:,}."
+            f"{path} has a learner of {asked:,} bytes, but its arrays take only {held:,}."
         )

@@ -28,7 +28,8 @@ def offer_resume_hint(asked: dict[str, Any]) -> Iterator[None]:
     except CheckpointError as damage:
         if damage.good is None:
             raise
-        sentence = f"{str(damage).removesuffix('.')}: {resume_hint(damage.good, asked)}"
+        offer = resume_hint(damage.good, asked)
+        sentence = f"{str(damage).removesuffix(f'{damage.good}.')}{offer}"
         raise CheckpointError(sentence, damage.good) from None
 
 

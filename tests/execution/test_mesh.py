@@ -15,8 +15,9 @@ from execution.test_equality import task
 from marks import few_of
 from rondel.envs.registry import make
 from rondel.execution.hostenv.host_envs import HostEnvs
+from rondel.execution.stages.task import Task
 from rondel.execution.workers import stage_worker
-from rondel.execution.workers.gradient_parallel import GradientParallelWorker
+from rondel.execution.workers.gradient_parallel import gradient_parallel_programs
 from rondel.execution.workers.stage_worker import StageWorker
 from rondel.plan.parser import parse
 
@@ -109,24 +110,25 @@ def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
     return seen
 
 
+def on_two(made: Task, **changed: Any) -> None:
+    """Make a worker for two devices; nothing runs, so it does not matter that there is one here."""
+    programs = gradient_parallel_programs(made, 2)._replace(**changed)
+    StageWorker(made, parse("all"), 0, 0, programs)
+
+
 def test_there_must_be_room_for_the_memory_of_every_device(made: dict[str, list[Any]]) -> None:
     StageWorker(task("dqn", WORLD), parse("all"), 0, 0)
-    GradientParallelWorker(
-        task("dqn", WORLD), parse(SPREAD)
-    )  # that there is one device here is no matter
+    on_two(task("dqn", WORLD))
     one, two = made["memory"]
     assert two == 2 * one > 0
 
 
-def test_environments_are_closed_if_devices_take_no_more(
-    made: dict[str, list[Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_environments_are_closed_if_devices_take_no_more(made: dict[str, list[Any]]) -> None:
     def full(*_: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(GradientParallelWorker, "_everywhere", full)
     with pytest.raises(MemoryError):
-        GradientParallelWorker(task("dqn", WORLD), parse(SPREAD))
+        on_two(task("dqn", WORLD), place=full)
     assert len(made["closed"]) == 1
 
 

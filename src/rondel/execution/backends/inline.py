@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -13,8 +13,11 @@ from rondel.execution.hostenv.host_envs import DirectEnvClient
 from rondel.execution.requests import LEARN, STEP, Request
 from rondel.execution.telemetry.timeouts import HangWarning
 from rondel.execution.telemetry.timing import PYTHON, Meter, PiggybackedTimings, ready
-from rondel.execution.workers.data_parallel import DataParallelWorker
-from rondel.execution.workers.gradient_parallel import GradientParallelWorker
+from rondel.execution.workers.data_parallel import data_parallel_programs
+from rondel.execution.workers.gradient_parallel import gradient_parallel_programs
+from rondel.execution.workers.programs import Programs
+from rondel.execution.workers.stage_worker import StageWorker
+from rondel.plan.parser import parse
 from rondel.plan.plan import Plan, copy_name, env_copies_of, has_separate_envs
 from rondel.types import Env
 
@@ -70,11 +73,11 @@ class Inline:
         self.lowering = lower(task, plan, in_driver=True, devices=self._devices)
         kind = self.lowering.kind
         if kind is Kind.DATA_PARALLEL:
-            return self._in_one_place(DataParallelWorker(task, plan), plan)
+            return self._one_worker(data_parallel_programs, task, plan)
         if not isinstance(task.env, Env):
             self._watch = HangWarning(task.env.spec.id, self.meter, self._deadline)
         if kind is Kind.GRADIENT_PARALLEL:
-            return self._in_one_place(GradientParallelWorker(task, plan), plan)
+            return self._one_worker(gradient_parallel_programs, task, plan)
         pieces: list[list[Any]] = []
         for piece, (_, copies, _) in enumerate(plan.pieces):
             pieces.append([])
@@ -89,9 +92,13 @@ class Inline:
                 policy.worker.connect({e: links[e] for e in env_copies_of(plan, i)})
         return pieces
 
-    def _in_one_place(self, fragment: Any, plan: Plan) -> list[list[Copy]]:
-        """All pieces of a plan, where one fragment does what their copies would."""
-        self._copies = [InlineProxy("all", fragment, self.meter)]
+    def _one_worker(
+        self, build: Callable[[Any, int], Programs], task: Any, plan: Plan
+    ) -> list[list[Copy]]:
+        """All pieces of a plan as one worker, whose programs run on several devices."""
+        programs = build(task, self.lowering.devices)
+        worker = StageWorker(task, parse("all"), 0, 0, programs)
+        self._copies = [InlineProxy("all", worker, self.meter)]
         everything: list[Copy] = list(self._copies)
         return [everything] * len(plan.pieces)
 

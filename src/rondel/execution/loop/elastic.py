@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from rondel.execution.backends.protocol import Backend, Copy
-from rondel.execution.stages import acting
+from rondel.execution.stages import initial
 from rondel.execution.stages.task import Task, keeps_state, without_keys
 from rondel.types import Tree
 
@@ -93,7 +93,7 @@ class ElasticWorkers:
     def __init__(self, task: Task, copies: list[Copy], least: int, backend: ElasticBackend) -> None:
         self.task, self.copies, self.least, self.backend = task, copies, least, backend
         self.names = ("lanes", "step", "env") if keeps_state(task.env) else ("lanes",)
-        self._first_lanes = jax.jit(partial(acting.first_lanes, task))
+        self._first_lanes = jax.jit(partial(initial.first_lanes, task))
 
     def here(self) -> dict[int, Copy]:
         """The copies that can be asked something, by number."""
@@ -134,7 +134,7 @@ class ElasticWorkers:
         lane = np.arange(i * each, (i + 1) * each, dtype=np.int32)
         parts = {"lanes": self._first_lanes(lane)}
         if keeps_state(task.env):
-            env, step = acting.episode_starter(task)(np.uint32(task.seed), lane, 0)
+            env, step = initial.episode_starter(task)(np.uint32(task.seed), lane, 0)
             parts |= {"step": step, "env": env}
         return {name: without_keys(part) for name, part in parts.items()}
 

@@ -10,11 +10,11 @@ import jax
 
 from rondel.errors import RondelError
 from rondel.execution.backends.inline import Inline
-from rondel.execution.backends.lowering import Lowering, lower
+from rondel.execution.backends.lowering import Kind, Lowering, lower
 from rondel.execution.backends.protocol import Backend, Copy, Restarts
 from rondel.execution.hostenv.partition import LaneShare
 from rondel.execution.loop.elastic import ElasticBackend, ElasticWorkers
-from rondel.execution.stages import acting, episode_stats
+from rondel.execution.stages import episode_stats, initial
 from rondel.execution.stages.episode_stats import RecentEpisodes
 from rondel.execution.stages.task import Task, keeps_state, without_keys
 from rondel.execution.telemetry.timing import ROUNDS, Meter, TimingReport, TimingSummary
@@ -132,8 +132,8 @@ class Ring:
 
     def tree_like(self, in_flight: int) -> dict[str, Tree]:
         """What `tree` gives, as shapes and types, with so many rounds in flight."""
-        items, summary = acting.produced_like(self.task, self.task.lanes)
-        made = Rollout(items, summary, acting.outcome_like(self.task))
+        items, summary = initial.produced_like(self.task, self.task.lanes)
+        made = Rollout(items, summary, initial.outcome_like(self.task))
         return self.tree() | {"pending": jax.eval_shape(without_keys, [made] * in_flight)}
 
     def restore(self, tree: dict[str, Tree], memory: Tree, round: int, steps: int) -> None:
@@ -142,6 +142,11 @@ class Ring:
             raise RondelError(
                 f"This checkpoint has {len(tree['pending'])} rounds in flight, which a free run "
                 "would lose: go on without --free."
+            )
+        if self.lowering.kind is Kind.DATA_PARALLEL and tree["pending"]:
+            raise RondelError(
+                "This checkpoint has rounds in flight, which one program on several devices can't "
+                "learn from. Use --on processes."
             )
         self.round, self.steps, self.free = round, steps, None
         self.recent = RecentEpisodes(*tree["recent"])

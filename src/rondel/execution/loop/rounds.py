@@ -17,6 +17,8 @@ from rondel.execution.backends.protocol import Copy, Promise
 from rondel.execution.hostenv.partition import route
 from rondel.execution.loop.ring import Ring, Rollout
 from rondel.execution.stages import episode_stats
+from rondel.execution.stages.episode_stats import RecentEpisodes
+from rondel.execution.workers.fused import Round
 from rondel.execution.workers.lane_trees import concat_lanes
 
 
@@ -124,6 +126,17 @@ def collect_report(ring: Ring, made: Rollout, metrics: list[Promise]) -> Report:
     ended = int(ring.recent.ended)
     ring.recent = ring._push(ring.recent, outcome)
     return make_report(ring, ended, outcome, means, ring._means(ring.recent))
+
+
+def collect_fused_reports(ring: Ring, recent: RecentEpisodes, done: list[Round]) -> list[Report]:
+    """Count the rounds that one program ran."""
+    ended, reports = int(ring.recent.ended), list[Report]()
+    ring.recent = recent
+    for outcome, metrics, means in done:
+        reports.append(make_report(ring, ended, outcome, metrics, means))
+        ended = reports[-1].episodes
+    ring.weights = ring.update[0].acting()
+    return reports
 
 
 def make_report(

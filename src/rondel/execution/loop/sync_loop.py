@@ -14,11 +14,11 @@ from rondel.execution.loop.async_loop import AsyncLoop
 from rondel.execution.loop.ring import Ring
 from rondel.execution.loop.rounds import (
     Report,
+    collect_fused_reports,
     collect_report,
     dispatch_add,
     dispatch_learning,
     dispatch_rollout,
-    make_report,
 )
 from rondel.execution.stages import episode_stats
 from rondel.execution.telemetry.timing import CALLBACK, PYTHON, ROUNDS, STARTING
@@ -101,16 +101,8 @@ def run_fused_rounds(ring: Ring, limits: Limits, rounds: int) -> list[Report]:
     """Up to `rounds` rounds in one program."""
     left = min(limits.steps - ring.steps, 2**31 - 1)
     until = limits.until_return
-    ended = int(ring.recent.ended)
     call = ring.policy[0].advance(ring.recent, ring.round, rounds, left, until)
-    ring.recent, done = ring.backend.get([call])[0]
-    ring.weights = ring.update[0].acting()
-    reports = []
-    for outcome, metrics, means in done:
-        report = make_report(ring, ended, outcome, metrics, means)
-        ended = report.episodes
-        reports.append(report)
-    return reports
+    return collect_fused_reports(ring, *ring.backend.get([call])[0])
 
 
 def run_round(ring: Ring) -> Report:

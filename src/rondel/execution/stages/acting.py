@@ -5,8 +5,6 @@ All that lasts between rounds is lane-major [b, ...]; inside a round rows are ti
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -16,8 +14,7 @@ from jax import lax
 from rondel.execution.hostenv.seeds import Purpose
 from rondel.execution.stages.rng import per_lane, per_step_and_lane, purpose_key
 from rondel.execution.stages.task import Task, keeps_state, map_blocks, stage_boundary, time_major
-from rondel.spaces import zeros
-from rondel.types import Algorithm, Array, Env, Step, Trajectory, Tree
+from rondel.types import Algorithm, Array, Step, Trajectory, Tree
 
 
 class Row(NamedTuple):
@@ -88,8 +85,9 @@ def where_lane(condition: Array, yes: Tree, no: Tree) -> Tree:
 
 
 def act_keys(task: Task, seed: Array, round: Array, lane: Array) -> Array:
-    """The keys of a round's actions [T, b], made at once: many small calls cost more."""
-    return per_step_and_lane(purpose_key(seed, Purpose.ACT, round), task.algorithm.rollout, lane)
+    """The keys of a round's actions as plain numbers [T, b, 2]: many small calls cost more."""
+    key = purpose_key(seed, Purpose.ACT, round)
+    return jax.random.key_data(per_step_and_lane(key, task.algorithm.rollout, lane))
 
 
 def start_round(
@@ -155,80 +153,6 @@ def compute_items(
 _FIELDS = ("action", "reward", "terminated", "truncated", "valid", "extras")
 
 
-def row_like(task: Task, lane: Array) -> Row:
-    """Shapes and types of the row that a step leaves behind."""
-    task = task._replace(block=lane.shape[0])
-
-    def one_row(weights: Tree, step: Step, lane: Array) -> Row:
-        action, _, extras, carry = compute_action(
-            task.algorithm,
-            weights,
-            task.algorithm.carry(lane),
-            step.obs,
-            step.first,
-            per_lane(purpose_key(0, Purpose.ACT), lane),
-            lane,
-            start_round(task, 0, weights, 0, lane),
-        )
-        return row_of(step, action, extras, carry, step)
-
-    return jax.eval_shape(one_row, weights_like(task), step_like(task, lane.shape[0]), lane)
-
-
-def step_like(task: Task, lanes: int) -> Step:
-    """Shapes and types of what the environment says of so many lanes."""
-    if isinstance(task.env, Env) and task.env.pure:
-        keys = jax.eval_shape(lambda: per_lane(purpose_key(0, Purpose.ENV), jnp.arange(lanes)))
-        return jax.eval_shape(task.env.init, keys)[1]
-    obs = zeros(task.env.spec.observation, lanes)
-
-    def like() -> Step:
-        real, flag = jnp.zeros(lanes), jnp.zeros(lanes, bool)
-        length = jnp.zeros(lanes, jnp.int32)
-        return Step(jax.tree.map(jnp.asarray, obs), real, flag, flag, flag, real, length)
-
-    return jax.eval_shape(like)
-
-
-def weights_like(task: Task) -> Tree:
-    """Shapes and types of what the policy acts with."""
-    algorithm = task.algorithm
-    return jax.eval_shape(lambda: algorithm.acting(algorithm.init(purpose_key(0, Purpose.INIT))))
-
-
-def outcome_like(task: Task) -> Outcome:
-    """Shapes and types of what a round's steps give, in all lanes."""
-
-    def like() -> Outcome:
-        real = jnp.zeros((task.lanes, task.algorithm.rollout))
-        return Outcome(real > 0, real, real.astype(jnp.int32), real > 0)
-
-    return jax.eval_shape(like)
-
-
-def first_lanes(task: Task, lane: Array) -> Lanes:
-    """The policy's lanes before round 0: new carries, and a tail of rows that don't count."""
-    shape = (lane.shape[0], task.algorithm.overlap)
-    like = row_like(task, lane)
-    tail = jax.tree.map(lambda x: jnp.zeros((*shape, *x.shape[1:]), x.dtype), like)
-    return Lanes(task.algorithm.carry(lane), tail)
-
-
-def produced_like(task: Task, lanes: int) -> tuple[Tree, Tree]:
-    """Shapes and types of a round's items and summary [lanes, ...]."""
-    task = task._replace(block=lanes)  # a shard of memory may have less than a block
-
-    def one_round(weights: Tree, step: Step, lane: Array) -> tuple[Tree, Tree]:
-        like = row_like(task, lane)
-        rows = jax.tree.map(lambda x: jnp.zeros((task.algorithm.rollout, *x.shape), x.dtype), like)
-        return compute_items_in_blocks(
-            task, weights, first_lanes(task, lane).tail, rows, step, lane
-        )[:2]
-
-    lane = jax.eval_shape(lambda: jnp.arange(lanes, dtype=jnp.int32))
-    return jax.eval_shape(one_round, weights_like(task), step_like(task, lanes), lane)
-
-
 def compute_rollout(
     task: Task,
     seed: Array,
@@ -246,7 +170,7 @@ def compute_rollout(
     env_step = task.env.step  # type: ignore[union-attr]
 
     def play(weights: Tree, env_state: Tree, step: Step, lanes: Lanes, lane: Array) -> Tree:
-        keys = act_key_data(task, seed, round, lane)
+        keys = act_keys(task, seed, round, lane)
         own = stage_boundary(start_round(task, seed, weights, round, lane))
         if task.algorithm.fresh:
             env_state, step = stage_boundary(first_step(task, seed, lane, round))
@@ -286,11 +210,6 @@ def compute_items_in_blocks(
     return map_blocks(one_block, task.block)(weights, tail, time_major(rows), last, lane)
 
 
-def act_key_data(task: Task, seed: Array, round: Array, lane: Array) -> Array:
-    """`act_keys` as plain numbers [T, b, 2]."""
-    return jax.random.key_data(act_keys(task, seed, round, lane))
-
-
 def compute_action_at(
     task: Task,
     weights: Tree,
@@ -321,9 +240,3 @@ def first_step(
     if not keeps_state(task.env):  # lanes outside of JAX start together
         return init(keys)
     return map_blocks(lambda _, keys: init(keys), task.block)((), keys)
-
-
-def episode_starter(task: Task) -> Callable[..., tuple[Tree, Step]]:
-    """`first_step` of a task, as a program where the environment can be in one."""
-    start = partial(first_step, task)
-    return jax.jit(start) if keeps_state(task.env) else start

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from threading import Lock
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from rondel.execution.hostenv.seeds import Purpose
 from rondel.execution.stages.rng import per_copy, per_lane, purpose_key
 from rondel.execution.stages.task import Task, map_blocks, stage_boundary
-from rondel.execution.telemetry.timing import ready
 from rondel.types import Array, Tree
 
 Part: TypeAlias = tuple[Any, int]  # which of how many copies
@@ -45,31 +40,6 @@ class Peers(NamedTuple):
 
 
 ALONE = Peers()
-
-
-def init_learner(task: Task, seed: Array) -> Tree:
-    """The learner's state before round 0."""
-    return task.algorithm.init(purpose_key(seed, Purpose.INIT))
-
-
-def learner_initialiser(task: Task) -> Callable[[np.uint32], Tree]:
-    """`init` of a task as a program of the seed.
-
-    LAPACK, which makes matrices orthogonal, rounds otherwise with other numbers of threads, and Ray
-    and the environment set these: here it has one.
-    """
-    program: Any = partial(init_learner, task)
-    if not jax.config.jax_disable_jit:  # type: ignore[attr-defined]
-        program = jax.jit(program).lower(np.uint32(0)).compile()  # which loads LAPACK
-
-    def learner(seed: np.uint32) -> Tree:
-        with _one_at_a_time, threadpool_limits(1, "blas"):
-            return ready(program(seed))
-
-    return learner
-
-
-_one_at_a_time = Lock()  # the number of threads is the whole process's
 
 
 def compute_add(

@@ -146,28 +146,3 @@ def repeat_rounds(
     start = (state, memory, reports, jnp.int32(0), steps, finite)
     state, memory, reports, i, _, _ = lax.while_loop(goes_on, body, start)
     return state, memory, reports, i
-
-
-def run_program(
-    fragment: Any,
-    recent: RecentEpisodes,
-    round: int,
-    rounds: int,
-    steps_left: int,
-    until_return: float,
-) -> tuple[RecentEpisodes, list[Round]]:
-    """Up to `rounds` rounds of a fragment that holds all stages, whose `program` is jitted."""
-    state = State(fragment.learner, fragment.env, fragment.step, fragment.lanes, recent)
-    state, fragment.memory, reports, n = fragment.program(
-        fragment.seed,
-        state,
-        fragment.memory,
-        fragment.lane,
-        round,
-        rounds,
-        steps_left,
-        until_return,
-    )
-    fragment.learner, fragment.env, fragment.step, fragment.lanes, recent = state
-    reports, recent = jax.tree.map(np.asarray, (reports, recent))
-    return recent, [jax.tree.map(lambda x, i=i: x[i], reports) for i in range(int(n))]

@@ -1,8 +1,8 @@
 """The uncut ring, whose gradients are made in parts on several devices of this process.
 
-It is what `gradient*n` does, in one program: every device has the learner and all of memory, draws
-the same batch and takes its own part of it. The numbers are those of the same copies anywhere else,
-if XLA has as many threads there.
+It does what `gradient*n` does, in one program: every device has the learner and all of memory,
+draws the same batch and takes its own part of it. The numbers are those of the same copies anywhere
+else, if XLA has as many threads there.
 """
 
 from __future__ import annotations
@@ -14,83 +14,69 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from rondel.execution.hostenv.partition import EVERYTHING, LaneShare
+from rondel.execution.hostenv.partition import LaneShare
 from rondel.execution.stages import learning
 from rondel.execution.stages.learning import GradientContribution, Peers
 from rondel.execution.stages.task import Task
 from rondel.execution.workers.data_parallel import all_gather, flatten_copies, unstack
 from rondel.execution.workers.lane_trees import take_share
-from rondel.execution.workers.stage_worker import StageWorker
-from rondel.plan.parser import parse
-from rondel.plan.plan import Plan
+from rondel.execution.workers.programs import Programs, compile_programs
 from rondel.types import Array, Tree
 
 _SAME = PartitionSpec()  # type: ignore[no-untyped-call]
 
 
-class GradientParallelWorker(StageWorker):
-    """All stages, with gradients on several devices."""
+def gradient_parallel_programs(task: Task, parts: int) -> Programs:
+    """Programs of all stages, which act on the first device and learn on all of them."""
+    mesh = Mesh(np.array(jax.local_devices()[:parts]), ("copy",))
+    alone = compile_programs(task, task.lanes)
 
-    def __init__(self, task: Task, plan: Plan) -> None:
-        self.parts = plan.copies("gradient")
-        self.mesh = Mesh(np.array(jax.local_devices()[: self.parts]), ("copy",))
-        super().__init__(task, parse("all"), 0, 0)
+    def everywhere(tree: Tree) -> Tree:
+        return jax.device_put(tree, NamedSharding(mesh, _SAME))
 
-    def _start(self) -> None:
-        super()._start()
-        self.learner, self.memory = self._everywhere((self.learner, self.memory))
+    def one_part(seed: Array, learner: Tree, memory: Tree, round: Array) -> Tree:
+        which = lax.axis_index("copy")
 
-    def _everywhere(self, tree: Tree) -> Tree:
-        return jax.device_put(tree, NamedSharding(self.mesh, _SAME))
+        def mine(batch: Tree) -> Tree:
+            # a branch for each: what it gives lies in memory, as what comes from elsewhere does;
+            # a slice would become part of the sums over it, in another order
+            shares = [partial(take_share, LaneShare(i, parts)) for i in range(parts)]
+            return lax.switch(which, shares, (batch,))
 
-    def _jit(self) -> None:
-        super()._jit()
-        task, parts = self.task, self.parts
+        def exchange(
+            own: GradientContribution, feedback: Tree
+        ) -> tuple[list[GradientContribution], Tree]:
+            every, feedback = all_gather((own, feedback))
+            return unstack(every, parts), flatten_copies(feedback)
 
-        def one_part(seed: Array, learner: Tree, memory: Tree, round: Array) -> Tree:
-            which = lax.axis_index("copy")
+        others = Peers(learning.WHOLE, (which, parts), mine, exchange)
+        return learning.compute_learning(task, seed, learner, memory, round, others)
 
-            def mine(batch: Tree) -> Tree:
-                # a branch for each: what it gives lies in memory, as what comes from elsewhere
-                # does; a slice would become part of the sums over it, in another order
-                return lax.switch(
-                    which,
-                    [partial(take_share, LaneShare(i, parts)) for i in range(parts)],
-                    (batch,),
-                )
+    learn = jax.shard_map(
+        one_part,
+        mesh=mesh,
+        in_specs=(_SAME, _SAME, _SAME, _SAME),
+        out_specs=_SAME,
+        check_vma=False,
+    )
 
-            def exchange(
-                own: GradientContribution, feedback: Tree
-            ) -> tuple[list[GradientContribution], Tree]:
-                every, feedback = all_gather((own, feedback))
-                return unstack(every, parts), flatten_copies(feedback)
+    def add(seed: Array, memory: Tree, items: Tree, round: Array) -> Tree:
+        return alone.add(seed, memory, everywhere(items), round)
 
-            others = Peers(learning.WHOLE, (which, parts), mine, exchange)
-            return learning.compute_learning(task, seed, learner, memory, round, others)
+    def absorb(learner: Tree, summary: Tree) -> Tree:
+        return alone.absorb(learner, everywhere(summary))
 
-        learn = jax.shard_map(
-            one_part,
-            mesh=self.mesh,
-            in_specs=(_SAME, _SAME, _SAME, _SAME),
-            out_specs=_SAME,
-            check_vma=False,
-        )
-        self._learn = jax.jit(learn, donate_argnums=2)
+    def acting(learner: Tree) -> Tree:
+        return jax.tree.map(lambda x: x.addressable_data(0), alone.acting(learner))
 
-    def add(self, round: int, share: LaneShare = EVERYTHING, *items: Tree) -> None:
-        """Put what was made here into memory, on every device."""
-        self._made[0] = self._everywhere(self._made[0])
-        super().add(round)
+    def place(name: str, tree: Tree) -> Tree:
+        return everywhere(tree) if name in ("learner", "memory") else tree
 
-    def absorb(self, *summaries: Tree) -> None:
-        """What the round's lanes report to the learner, on every device."""
-        super().absorb(*map(self._everywhere, summaries))
-
-    def acting(self) -> Tree:
-        """What the policy needs to know of the learner; it acts on the first device."""
-        return jax.tree.map(lambda x: x.addressable_data(0), super().acting())
-
-    def restore(self, parts: dict[str, Tree]) -> None:
-        """Go on from what `snapshot` once gave, or from some of it."""
-        super().restore(parts)
-        self.learner, self.memory = self._everywhere((self.learner, self.memory))
+    return alone._replace(
+        add=add,
+        absorb=absorb,
+        acting=acting,
+        learn=jax.jit(learn, donate_argnums=2),
+        place=place,
+        memories=parts,
+    )

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rondel.execution.hostenv.partition import Group
-from rondel.execution.stages import acting
+from rondel.execution.stages import initial
 from rondel.execution.stages.task import Task, map_blocks, with_keys, without_keys
 from rondel.execution.telemetry.timing import Metered
 from rondel.types import Env, Step, Tree
@@ -31,7 +31,7 @@ class JaxEnvs(Metered):
         step: Any = self._env.step
         in_blocks = partial(map_blocks(lambda _, *at: step(*at), task.block), ())
         self._step = jax.jit(in_blocks if self._env.pure else step)
-        self._begin = acting.episode_starter(task)
+        self._begin = initial.episode_starter(task)
         try:
             for first_lane in self._groups:
                 self.reset(first_lane, 0)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import jax
@@ -20,14 +19,12 @@ from rondel.errors import RondelError
 from rondel.execution.hostenv.crash_record import Recorder
 from rondel.execution.hostenv.host_envs import DirectEnvClient, EnvClient, HostEnvs
 from rondel.execution.hostenv.partition import EVERYTHING, LaneShare, groups, lanes_of, phases
-from rondel.execution.stages import acting, learning
 from rondel.execution.stages.acting import Lanes, Row
 from rondel.execution.stages.episode_stats import RecentEpisodes
 from rondel.execution.stages.learning import GradientContribution
-from rondel.execution.stages.memory_limit import check_fits_in_memory
+from rondel.execution.stages.memory_limit import bytes_of, check_fits_in_memory
 from rondel.execution.stages.task import (
     Task,
-    jit_computed_leaves,
     keeps_state,
     on_device,
     with_keys,
@@ -37,6 +34,7 @@ from rondel.execution.telemetry.timing import Metered, ready
 from rondel.execution.workers import fused
 from rondel.execution.workers.host_rollout import EnvClients, LaneGroup
 from rondel.execution.workers.lane_trees import concat_lanes, take_share
+from rondel.execution.workers.programs import Programs, compile_programs
 from rondel.plan.plan import Plan
 from rondel.types import Env, Tree
 
@@ -46,15 +44,17 @@ _LEARNER = {"memory", "gradient", "update"}  # who holds these learns in one pro
 class StageWorker(Metered):
     """One copy of a piece of the plan: the states of its stages, and what can be asked of them."""
 
-    parts = 1  # that gradients are made in, on as many devices, each with all of memory
-
-    def __init__(self, task: Task, plan: Plan, piece: int, copy: int) -> None:
+    def __init__(
+        self, task: Task, plan: Plan, piece: int, copy: int, programs: Programs | None = None
+    ) -> None:
+        """`programs` are by default those of this copy alone, on one device."""
         self.task, self.plan = task, plan
         self.stages = plan.pieces[piece].stages
         self.copy, self.copies = copy, plan.pieces[piece].copies
         self.labels = bool(task.algorithm.label) and plan.piece_of("label") == plan.pieces[piece]
         self.seed = np.uint32(task.seed)
-        self.part = (copy, self.copies)
+        self._own_lanes = task.lanes // self.copies
+        self.programs = programs or compile_programs(task, self._own_lanes, (copy, self.copies))
         self._learns = self.copies == 1 and _LEARNER.issubset(self.stages)
         self.learner: Tree = ()
         self.memory: Tree = ()
@@ -69,61 +69,32 @@ class StageWorker(Metered):
         self._ticket: Tree = ()
         self._known: Tree = ()  # what labels of this round need to know of the learner
         self._contribution: GradientContribution | None = None
-        self._jit()
         try:
             self._start()
         except BaseException:
             self.close()
             raise
 
-    def _jit(self) -> None:
-        task, algorithm, part = self.task, self.task.algorithm, self.part
-        # Only memory is donated: everything else may have been handed out, as it is.
-        self._roll = jax.jit(partial(acting.compute_rollout, task))
-        self._first_step = acting.episode_starter(task)
-        self._begin = jax.jit(partial(acting.start_round, task))
-        self._keys = jax.jit(partial(acting.act_key_data, task))
-        self._act = jax.jit(partial(acting.compute_action_at, task))
-        self._finish = jax.jit(partial(acting.compute_items_in_blocks, task))
-        self._add = jax.jit(partial(learning.compute_add, task, part=part), donate_argnums=1)
-        self._draw = jax.jit(partial(learning.compute_draw, task, part=part))
-        self._rank = jax.jit(algorithm.memory.rank, donate_argnums=0)
-        self._label = jax.jit(partial(learning.compute_label, task, part=part))
-        self._gradient = jax.jit(partial(learning.compute_gradient, task, part=part))
-        self._together = jax.jit(learning.average_contributions)
-        self._learn = jax.jit(partial(learning.compute_learning, task), donate_argnums=2)
-        self._acting = jit_computed_leaves(algorithm.acting)
-        self._learning = jit_computed_leaves(algorithm.learning)
-        self._absorb = jit_computed_leaves(algorithm.absorb)
-        self._update = jax.jit(algorithm.update)
-        self.program = jax.jit(fused.fused_program(task), donate_argnums=2)
-
     def _start(self) -> None:
-        """The state of each stage before round 0, but for environments elsewhere."""
-        task, plan = self.task, self.plan
-        lanes = task.lanes // self.copies
-        first = self.copy * lanes
-        self.lane: Tree = jax.device_put(np.arange(first, first + lanes, dtype=np.int32))
+        """The state of each stage before round 0, except environments elsewhere."""
+        task, plan, run = self.task, self.plan, self.programs
+        first = self.copy * self._own_lanes
+        self.lane: Tree = jax.device_put(np.arange(first, first + self._own_lanes, dtype=np.int32))
         if "update" in self.stages:
-            self.learner = learning.learner_initialiser(task)(self.seed)
+            self.learner = run.init_learner(self.seed)
         if "policy" in self.stages:
-            self.lanes = jax.jit(partial(acting.first_lanes, task))(self.lane)
+            self.lanes = run.init_lanes(self.lane)
             self.phases = phases(plan, task.lanes, task.block, self.copy)
             self._lanes_of_phases = [jax.device_put(lanes_of(phase)) for phase in self.phases]
         if "memory" in self.stages:
-            self._start_memory(acting.produced_like(task, lanes)[0])
+            check_fits_in_memory(run.memories * bytes_of(jax.eval_shape(run.init_memory)))
+            self.memory = run.init_memory()
         if "env" in self.stages and not isinstance(task.env, Env):
             mine = groups(plan, task.lanes, task.block, self.copy)
             self._hosted = HostEnvs(task.env, task.seed, mine)
             self.links = {self.copy: DirectEnvClient(self._hosted)}
-
-    def _start_memory(self, items_like: Tree) -> None:
-        def init() -> Tree:
-            return self.task.algorithm.memory.init(items_like, self.copies)
-
-        held = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(init)))
-        check_fits_in_memory(self.parts * held)
-        self.memory = jax.jit(init)()
+        for name in ("learner", "lanes", "memory"):
+            setattr(self, name, run.place(name, getattr(self, name)))
 
     def connect(self, links: Mapping[int, EnvClient]) -> None:
         """Use these lines to env copies elsewhere."""
@@ -137,7 +108,9 @@ class StageWorker(Metered):
             self.step = self._driven().reset(again)
         else:
             self._free_lanes()
-            self.env, self.step = self._first_step(self.seed, self.lane, again)
+            env, step = self.programs.first_step(self.seed, self.lane, again)
+            place = self.programs.place
+            self.env, self.step = place("env", env), place("step", step)
 
     def _driven(self) -> EnvClients:
         return EnvClients(self.links, self.phases, self._hosted is not None, self.meter)
@@ -147,7 +120,7 @@ class StageWorker(Metered):
         if self.links:
             items, summary, outcome = self._produce_by_links(weights, round)
         else:
-            self.env, self.step, self.lanes, (items, summary, outcome) = self._roll(
+            self.env, self.step, self.lanes, (items, summary, outcome) = self.programs.rollout(
                 self.seed, weights, self.env, self.step, self.lanes, self.lane, round
             )
         if "memory" not in self.stages:
@@ -162,11 +135,11 @@ class StageWorker(Metered):
         if self.task.algorithm.fresh:
             self.step = driven.reset(round)
         starts = self.task.algorithm.start is not None  # also a program of nothing takes its time
-        own = self._begin(self.seed, weights, round, self.lane) if starts else ()
-        keys = self._keys(self.seed, round, self.lane)
+        own = self.programs.start_round(self.seed, weights, round, self.lane) if starts else ()
+        keys = self.programs.act_keys(self.seed, round, self.lane)
         begun = (self.lanes.carry, own, self.step)
         halves = [
-            LaneGroup(driven, phase, self._act, lane, keys, begun)
+            LaneGroup(driven, phase, self.programs.act, lane, keys, begun)
             for phase, lane in zip(self.phases, self._lanes_of_phases, strict=True)
         ]
         for t in range(self.task.algorithm.rollout):
@@ -177,7 +150,7 @@ class StageWorker(Metered):
         rows, outcome = concat_lanes([half.finish() for half in halves], axis=1)
         self._refuse_non_finite(rows)
         step = concat_lanes([half.story.last() for half in halves])
-        items, summary, tail = self._finish(weights, self.lanes.tail, rows, step, self.lane)
+        items, summary, tail = self.programs.items(weights, self.lanes.tail, rows, step, self.lane)
         self.step, self.lanes = step, Lanes(concat_lanes([half.carry for half in halves]), tail)
         return items, summary, jax.tree.map(np.transpose, outcome)
 
@@ -197,7 +170,7 @@ class StageWorker(Metered):
     def add(self, round: int, share: LaneShare = EVERYTHING, *items: Tree) -> None:
         """Put a round's items into memory: those handed over, or those that were made here."""
         mine = take_share(share, items) if items else self._made.popleft()
-        self.memory = self._add(self.seed, self.memory, mine, round)
+        self.memory = self.programs.add(self.seed, self.memory, mine, round)
         self._wait_for(self.memory)
 
     def _wait_for(self, state: Tree) -> None:
@@ -207,12 +180,14 @@ class StageWorker(Metered):
 
     def draw(self, round: int, j: int) -> Tree:
         """The j-th batch of the round; its ticket stays here."""
-        batch, self._ticket = self._draw(self.seed, self.memory, round, j)
+        batch, self._ticket = self.programs.draw(self.seed, self.memory, round, j)
         return batch
 
     def rank(self, share: LaneShare, *feedback: Tree) -> None:
         """What the learner found about the batch drawn last."""
-        self.memory = ready(self._rank(self.memory, self._ticket, take_share(share, feedback)))
+        self.memory = ready(
+            self.programs.rank(self.memory, self._ticket, take_share(share, feedback))
+        )
 
     # label and gradient
 
@@ -225,7 +200,7 @@ class StageWorker(Metered):
         batch = take_share(share, batches) if batches else self.draw(round, j)
         if not self.labels:
             return batch
-        return self._label(self.seed, self._known, batch, round, j)
+        return self.programs.label(self.seed, self._known, batch, round, j)
 
     def gradient(
         self,
@@ -238,9 +213,9 @@ class StageWorker(Metered):
         """(feedback, contribution) of the j-th batch; what is not handed over is made here."""
         batch = self.label(round, j, share, *batches)
         variables = self.learning() if variables is None else variables
-        feedback, contribution = self._gradient(self.seed, variables, batch, round, j)
+        feedback, contribution = self.programs.gradient(self.seed, variables, batch, round, j)
         if "memory" in self.stages:
-            self.memory = self._rank(self.memory, self._ticket, feedback)
+            self.memory = self.programs.rank(self.memory, self._ticket, feedback)
             feedback = None
         if "update" in self.stages and self.copies == 1:
             self._contribution, contribution = contribution, None
@@ -250,30 +225,30 @@ class StageWorker(Metered):
 
     def absorb(self, *summaries: Tree) -> None:
         """What the round's lanes report to the learner."""
-        self.learner = self._absorb(self.learner, concat_lanes(summaries))
+        self.learner = self.programs.absorb(self.learner, concat_lanes(summaries))
         self._wait_for(self.learner)
         if self.labels:
             self.know(self.learning())
 
     def update(self, *contributions: GradientContribution) -> dict[str, Any]:
         """One step of the optimiser, by the mean of all copies' gradients -> its metrics."""
-        grads, metrics = self._together(contributions or (self._contribution,))
-        self.learner = ready(self._update(self.learner, grads))
+        grads, metrics = self.programs.average(contributions or (self._contribution,))
+        self.learner = ready(self.programs.update(self.learner, grads))
         return metrics
 
     def learning(self) -> Tree:
         """What a gradient or a label needs to know of the learner."""
-        return self._learning(self.learner)
+        return self.programs.learning(self.learner)
 
     def acting(self) -> Tree:
         """What the policy needs to know of the learner."""
-        return self._acting(self.learner)
+        return self.programs.acting(self.learner)
 
     # memory, gradient and update together
 
     def learn(self, round: int) -> dict[str, Any]:
         """All draws of a round in one program."""
-        self.learner, self.memory, metrics = self._learn(
+        self.learner, self.memory, metrics = self.programs.learn(
             self.seed, self.learner, self.memory, round
         )
         return metrics
@@ -283,8 +258,14 @@ class StageWorker(Metered):
     def advance(
         self, recent: RecentEpisodes, round: int, rounds: int, steps_left: int, until_return: float
     ) -> tuple[RecentEpisodes, list[fused.Round]]:
-        """Up to `rounds` rounds in one program; see `fused`."""
-        return fused.run_program(self, recent, round, rounds, steps_left, until_return)
+        """Up to `rounds` rounds in one program, until a limit is met; see `fused`."""
+        state = fused.State(self.learner, self.env, self.step, self.lanes, recent)
+        state, self.memory, reports, n = self.programs.advance(
+            self.seed, state, self.memory, self.lane, round, rounds, steps_left, until_return
+        )
+        self.learner, self.env, self.step, self.lanes, recent = state
+        reports, recent = jax.tree.map(np.asarray, (reports, recent))
+        return recent, [jax.tree.map(lambda x, i=i: x[i], reports) for i in range(int(n))]
 
     # all that it is
 
@@ -299,7 +280,8 @@ class StageWorker(Metered):
             parts["env"] = self._driven().states() if self.links else self.env
         if "memory" in self.stages:
             parts["memory"] = self.memory
-        return {k: without_keys(v) for k, v in parts.items() if not names or k in names}
+        export = self.programs.export
+        return {k: export(k, without_keys(v)) for k, v in parts.items() if not names or k in names}
 
     def restore(self, parts: dict[str, Tree]) -> None:
         """Go on from what `snapshot` once gave, or from some of it."""
@@ -308,7 +290,9 @@ class StageWorker(Metered):
         if self.links and "env" in parts:
             self._driven().set_states(parts.pop("env"))
         for name, tree in parts.items():
-            setattr(self, name, with_keys(getattr(self, name), jax.tree.map(jnp.array, tree)))
+            tree = jax.tree.map(jnp.array, self.programs.load(name, tree))
+            tree = with_keys(getattr(self, name), tree)
+            setattr(self, name, self.programs.place(name, tree))
 
     def keep(self, most_bytes: int) -> tuple[bool, dict[str, Tree]]:
         """All that it is, and what it drives, for who takes its place; False if too much."""

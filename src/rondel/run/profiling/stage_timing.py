@@ -20,7 +20,7 @@ from rondel.execution.backends import registry
 from rondel.execution.backends.inline import Inline
 from rondel.execution.loop.ring import Ring
 from rondel.execution.loop.sync_loop import run_round
-from rondel.execution.stages import acting, learning
+from rondel.execution.stages import initial, learning
 from rondel.execution.stages.task import Task, stage_boundary
 from rondel.plan.parser import parse
 from rondel.plan.pieces import ORDER
@@ -170,7 +170,7 @@ def _fastest(program: Any, state: Any, draws: Any) -> float:
 def _time_env(task: Task, env: Env) -> float:
     """Seconds of a round's environment steps, all with the action zero."""
     lane = np.arange(task.lanes, dtype=np.int32)
-    state, _ = acting.episode_starter(task)(np.uint32(task.seed), lane)
+    state, _ = initial.episode_starter(task)(np.uint32(task.seed), lane)
     action = jax.tree.map(jnp.asarray, zeros(env.spec.action, task.lanes))
 
     def roll(state: Any) -> Any:

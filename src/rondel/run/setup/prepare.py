@@ -20,7 +20,7 @@ from rondel.envs.registry import is_builtin, make
 from rondel.errors import RondelError
 from rondel.execution.backends import registry
 from rondel.execution.backends.lowering import Kind, Lowering, devices_for, lower
-from rondel.execution.stages import learning
+from rondel.execution.stages import initial
 from rondel.execution.stages.memory_limit import bytes_of
 from rondel.execution.stages.task import Task
 from rondel.execution.telemetry.timeouts import timeouts_for
@@ -105,7 +105,7 @@ def prepare(
         here = lower(task, plan, in_driver=True)
         if here.kind is Kind.DATA_PARALLEL:  # one program on all devices
             options = dataclasses.replace(options, on=registry.IN_DRIVER)
-    learner = bytes_of(jax.eval_shape(partial(learning.init_learner, task), np.uint32(0)))
+    learner = bytes_of(jax.eval_shape(partial(initial.init_learner, task), np.uint32(0)))
     machine = jax_process.configure_jax(_draw_rows(task, config) * learner / 4)
     check_size(task, options.on, learner)
     check_plan(task, plan, options, found.name)

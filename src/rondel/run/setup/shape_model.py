@@ -12,7 +12,7 @@ import numpy as np
 from rondel.execution.backends import registry
 from rondel.execution.hostenv.partition import phases, route
 from rondel.execution.hostenv.seeds import Purpose
-from rondel.execution.stages import acting, learning
+from rondel.execution.stages import initial, learning
 from rondel.execution.stages.acting import Outcome, Row
 from rondel.execution.stages.learning import GradientContribution
 from rondel.execution.stages.memory_limit import bytes_of, check_fits_in_memory
@@ -38,13 +38,13 @@ class ShapeModel:
 
     @cached_property
     def learner(self) -> Tree:
-        return jax.eval_shape(partial(learning.init_learner, self.task), np.uint32(0))
+        return jax.eval_shape(partial(initial.init_learner, self.task), np.uint32(0))
 
     @cached_property
     def memory(self) -> Tree:
         """What one shard keeps; refused if this machine has too little for all of them."""
         recipe, shards = self.task.algorithm.memory, self.plan.copies("memory")
-        items, _ = acting.produced_like(self.task, self.task.lanes // shards)
+        items, _ = initial.produced_like(self.task, self.task.lanes // shards)
         memory = jax.eval_shape(lambda: recipe.init(items, shards))
         if self._limited:
             check_fits_in_memory(shards * bytes_of(memory))
@@ -60,8 +60,8 @@ class ShapeModel:
             keys = jax.eval_shape(lambda: per_lane(purpose_key(0, Purpose.ENV), jnp.arange(lanes)))
             kept["env"] = jax.eval_shape(task.env.init, keys)[0]
         if "policy" in piece.stages:
-            first = jax.eval_shape(partial(acting.first_lanes, task), _lane_like(lanes))
-            kept["policy"] = (first, acting.step_like(task, lanes))
+            first = jax.eval_shape(partial(initial.first_lanes, task), _lane_like(lanes))
+            kept["policy"] = (first, initial.step_like(task, lanes))
         if "memory" in piece.stages:
             kept["memory"] = self.memory
         if "update" in piece.stages:
@@ -72,11 +72,11 @@ class ShapeModel:
 
     @cached_property
     def step(self) -> Step:
-        return acting.step_like(self.task, self._group_lanes)
+        return initial.step_like(self.task, self._group_lanes)
 
     @cached_property
     def action(self) -> Tree:
-        return acting.row_like(self.task, _lane_like(self._group_lanes)).action
+        return initial.row_like(self.task, _lane_like(self._group_lanes)).action
 
     @cached_property
     def items(self) -> Tree:
@@ -88,7 +88,7 @@ class ShapeModel:
 
     @cached_property
     def outcome(self) -> Outcome:
-        return acting.outcome_like(self.task._replace(lanes=self._policy_lanes))
+        return initial.outcome_like(self.task._replace(lanes=self._policy_lanes))
 
     @cached_property
     def batch(self) -> Tree:
@@ -130,7 +130,7 @@ class ShapeModel:
     @property
     def rollout_row(self) -> Row:
         """One step of all lanes of a policy copy."""
-        return acting.row_like(self.task, _lane_like(self._policy_lanes))
+        return initial.row_like(self.task, _lane_like(self._policy_lanes))
 
     @property
     def _policy_lanes(self) -> int:
@@ -142,7 +142,7 @@ class ShapeModel:
 
     @cached_property
     def _produced(self) -> tuple[Tree, Tree]:
-        return acting.produced_like(self.task, self._policy_lanes)
+        return initial.produced_like(self.task, self._policy_lanes)
 
     @cached_property
     def _gradient(self) -> tuple[Tree, GradientContribution]:

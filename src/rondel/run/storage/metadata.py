@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from rondel.execution.stages import learning
+from rondel.execution.stages import initial
 from rondel.execution.stages.memory_limit import bytes_of
 from rondel.run.setup.options import fits
 from rondel.run.setup.prepare import Setup
@@ -76,7 +76,7 @@ def check_lanes(path: Path, saved: SavedRun) -> None:
 
 def check_learner(path: Path, setup: Setup) -> None:
     """Refuse metadata with larger networks than the arrays could hold."""
-    asked = bytes_of(jax.eval_shape(partial(learning.init_learner, setup.task), np.uint32(0)))
+    asked = bytes_of(jax.eval_shape(partial(initial.init_learner, setup.task), np.uint32(0)))
     held = (path / locate.STATE).stat().st_size
     if asked > held:
         raise CheckpointError(

@@ -152,7 +152,7 @@ def _together(
 ) -> tuple[list[Run], dict[int, NotFinite]]:
     """Side by side in one program -> the runs, and why some of them are lost."""
     task, room = jobs[0].setup.task, display.fitting(len(jobs))
-    stacked = None if seed_parallel.in_step(task, [job.round for job in jobs]) else False
+    stacked = None if seed_parallel.can_stack(task, [job.round for job in jobs]) else False
     rings = seed_parallel.Rings(task, [job.seed for job in jobs], stacked)
     with ExitStack() as stack:
         stack.callback(rings.close)
@@ -201,7 +201,7 @@ def _rounds(
             each[i].settle()
         compiling.after()
         rings.meter.mark("driver", PYTHON)
-        most = rings.vector.capacity
+        most = rings.capacity
         n = 1 if callbacks else next_pace(n, time.monotonic() - started, most)
         for i in list(going):
             try:

@@ -82,7 +82,7 @@ def measure(name: str) -> str:
             steps=STEPS,
             out=Path(folder) / "run",
             eval_episodes=0,
-            callbacks=look,
+            hooks=look,
             **request,
         )
     cost, size = zip(*tenths[1:], strict=True)

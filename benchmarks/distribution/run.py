@@ -23,7 +23,7 @@ from sleepy import Sleepy
 
 import rondel
 from rondel.plan.parser import parse
-from rondel.run.session.create_backend import create_backend
+from rondel.run.session.run import create_backend
 from rondel.run.setup.prepare import prepare
 
 HERE = Path(__file__).parent

@@ -17,7 +17,7 @@ PRINTED = {  # with how many steps, and what it must print then
     "own_gymnasium_env": (2_000, "mean return of 20 greedy episodes: "),
     "own_algorithm": (20_000, "probe:both: 1.00 (1 is the best)"),
     "own_network": (2_000, "network own:residual"),
-    "callbacks": (4_000, "round 0: 37 episodes ended"),
+    "hooks": (4_000, "round 0: 37 episodes ended"),
     "seeds_and_compare": (2_000, "Too few seeds to name a winner"),
     "ray_cluster": (2_000, "equal parameters: True"),
 }
@@ -38,7 +38,7 @@ def run_example(tmp_path):
     return run
 
 
-@pytest.mark.parametrize("name", few_of(PRINTED, ["train", "callbacks", "own_gymnasium_env"]))
+@pytest.mark.parametrize("name", few_of(PRINTED, ["train", "hooks", "own_gymnasium_env"]))
 def test_an_example_runs(name, run_example):
     steps, line = PRINTED[name]
     assert line in run_example(name, steps)

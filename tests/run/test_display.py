@@ -7,23 +7,29 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
 from rondel import formatting
 from rondel.run.display import display, panel
-from rondel.run.display.display import Lines, Panel, Progress, Silent
+from rondel.run.display.display import Lines, Panel, Silent
+from rondel.run.display.round_record import Goal, RoundRecord
 
 SUMMARY = [("env", "jax:CartPole-v1 (fastest of jax, gymnasium)"), ("plan", "all, one program")]
 
+GOAL = Goal("ppo", "jax:CartPole-v1", 100_000)
+BILLIONS = GOAL._replace(total_steps=3_000_000_000)
+
 
 def progress(steps=42_000, seconds=10.0, **changes):
-    made = Progress(
-        algorithm="ppo",
-        env="jax:CartPole-v1",
+    made = RoundRecord(
+        round=9,
+        goal=GOAL,
+        returns=np.zeros(0),
+        lengths=np.zeros(0),
         steps=steps,
-        total_steps=100_000,
         seconds=seconds,
         steps_per_second=2_000.0,
         episodes=830,
@@ -83,11 +89,9 @@ def test_lines_hold_no_control_characters_and_suit_any_encoding():
     stream = io.TextIOWrapper(raw, encoding="ascii")
     lines = Lines(stream)
     lines.start([("env", "\x1b[31mgröße\r\nx")])
-    lines.update(progress(return_mean=None, length_mean=None, metrics={}, steps_per_second=0.0))
+    lines.update(progress(return_mean=None, length_mean=None, metrics={}, steps_per_second=None))
     lines.stop("")
-    assert raw.getvalue() == (
-        b"env   [31mgr??e  x\n42,000 of 100,000 steps (42%), - steps/s, 830 episodes\n"
-    )
+    assert raw.getvalue() == (b"env   [31mgr??e  x\n42,000 of 100,000 steps (42%), 830 episodes\n")
 
 
 # The panel.
@@ -101,10 +105,12 @@ def drawn(panel_progress, curve=(), width=76):
 
 def test_the_panel_says_all_that_matters_within_its_width():
     many = {f"a/metric/with/a/rather/long/name/{i}": 1e9 for i in range(9)}
-    for shown in (progress(), progress(metrics=many, total_steps=3_000_000_000, steps=123_456_789)):
-        lines = drawn(shown._replace(until_return=475.0), [float("nan")] * 52)
+    for shown in (progress(), progress(metrics=many, goal=BILLIONS, steps=123_456_789)):
+        lines = drawn(
+            shown._replace(goal=shown.goal._replace(until_return=475.0)), [float("nan")] * 52
+        )
         assert {cell_len(line) for line in lines} == {76}
-    lines = drawn(progress(until_return=475.0))
+    lines = drawn(progress(goal=GOAL._replace(until_return=475.0)))
     assert "ppo on jax:CartPole-v1" in lines[0]
     words = [line.strip("│ ").split() for line in lines]
     assert words[1][-3:] == ["42%", "0:29", "left"]
@@ -280,7 +286,7 @@ def test_lines_of_several_seeds_each_have_their_own_time():
 
 
 def test_the_panel_has_a_row_for_each_seed_within_its_width():
-    seeds = [progress(seed=seed, steps=10**9 + seed, total_steps=3 * 10**9) for seed in range(12)]
+    seeds = [progress(seed=seed, steps=10**9 + seed, goal=BILLIONS) for seed in range(12)]
     console = Console(record=True, width=80, file=io.StringIO())
     console.print(panel.of_seeds(seeds, 76))
     lines = console.export_text().splitlines()

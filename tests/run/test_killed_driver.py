@@ -80,7 +80,7 @@ def test_a_finished_run_says_that_it_is_at_its_end(tmp_path):
     end(train(tmp_path / "run"))
     result, said = end(resume(tmp_path / "run"))
     assert result is None
-    assert "at its end" in said
+    assert "already finished" in said
 
 
 @pytest.mark.long
@@ -103,7 +103,7 @@ def test_kills_at_any_instant(tmp_path, plan):
                 kill(process)
                 process = resume(folder)
         result, said = end(process)
-        if result is None and "at its end" not in said:
+        if result is None and "already finished" not in said:
             result, said = go_on(folder, lambda folder=folder: train(folder, *plan))
         assert remains(folder) == usual[1], said
         assert result is None or without_clock(result) == usual[0]

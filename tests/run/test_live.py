@@ -76,7 +76,7 @@ def test_a_window_is_what_was_done_since_the_one_before(seen: tuple[Ring, LiveUt
         (1, 1.0, 2**30),
         (1, pytest.approx(0.2), 2**30),
     ]
-    assert (first.bound, first.whose) == ("env", "actor")
+    assert (first.bound, first.piece) == ("env", "actor")
     assert first.text == "env (80% of each round; actor idle 0%)."
     assert first.part == pytest.approx(0.8)
     assert dict(first.pieces[1].parts) == pytest.approx({"learner": 0.2, "waits for data": 0.8})

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 
+import numpy as np
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
 from rondel.run.display import panel, utilisation
-from rondel.run.display.display import Lines, Panel, Progress
+from rondel.run.display.display import Lines, Panel
+from rondel.run.display.round_record import Goal, RoundRecord
 from rondel.run.display.utilisation import PieceUtilisation, Utilisation
 from rondel.run.profiling.run_profile import Piece
 
@@ -36,18 +38,19 @@ FUSED = Utilisation(
     *("all", 0.98, "all", "all bounds this run: the whole ring in one program takes 98% of it."),
     *(0, False, 410 * MIB, 0),
 )
-SEEN = Progress(
-    algorithm="ppo",
-    env="gymnasium:Humanoid-v5",
+SEEN = RoundRecord(
+    goal=Goal("ppo", "gymnasium:Humanoid-v5", 100_000),
+    round=9,
+    returns=np.zeros(0),
+    lengths=np.zeros(0),
     steps=42_000,
-    total_steps=100_000,
     seconds=10.0,
     steps_per_second=2_000.0,
     episodes=830,
     return_mean=312.44,
     length_mean=50.0,
     metrics={"loss/policy": -0.0123, "policy/lag": 1.0, "policy/lag_max": 1.0},
-    load=CUT,
+    utilisation=CUT,
 )
 CURVE = [1.0, 2.0, 3.0, 4.0] + [float("nan")] * 48
 
@@ -90,7 +93,7 @@ AT_60 = """\
 ╰──────────────────────────────────────────────────────╯"""
 
 
-def drawn(progress: Progress, width: int, height: int | None = None) -> str:
+def drawn(progress: RoundRecord, width: int, height: int | None = None) -> str:
     console = Console(record=True, width=width, file=io.StringIO(), no_color=True)
     console.print(panel.of_run(progress, CURVE, width - 4, height))
     return console.export_text().replace("\N{NO-BREAK SPACE}", " ").rstrip("\n")
@@ -101,14 +104,14 @@ def test_the_panel_at_80_columns() -> None:
 
 
 def test_the_panel_of_one_program_at_60_columns() -> None:
-    assert drawn(SEEN._replace(load=FUSED, metrics={}), 60) == AT_60
+    assert drawn(SEEN._replace(utilisation=FUSED, metrics={}), 60) == AT_60
 
 
 @pytest.mark.parametrize("width", [40, 60, 80])
 def test_five_pieces_with_long_names_stay_in_the_box(width: int) -> None:
     long = [ACTOR._replace(name="actor+memory+gradient"), LEARNER, ACTOR, LEARNER, LEARNER]
     many = {f"a/metric/with/a/rather/long/name/{i}": 1e9 for i in range(9)}
-    lines = drawn(SEEN._replace(load=CUT._replace(pieces=tuple(long)), metrics=many), width)
+    lines = drawn(SEEN._replace(utilisation=CUT._replace(pieces=tuple(long)), metrics=many), width)
     assert {cell_len(line) for line in lines.splitlines()} == {width - 4}
     rows = [line[2:4] for line in lines.splitlines() if "━" in line]
     assert rows[1:] == ["╭▶", "│ ", "│ ", "│ ", "╰─"]
@@ -123,7 +126,7 @@ def test_where_rows_are_few_what_would_help_is_left_out() -> None:
 
 
 def test_a_free_run_says_how_old_weights_may_be_and_are() -> None:
-    free = SEEN._replace(load=CUT._replace(free=True, lag=2), metrics={"policy/lag": 0.75})
+    free = SEEN._replace(utilisation=CUT._replace(free=True, lag=2), metrics={"policy/lag": 0.75})
     assert "weights at most 2 rounds old, now 0.75" in drawn(free, 80)
 
 
@@ -132,7 +135,7 @@ def test_a_log_says_the_bound_when_it_is_new_and_else_every_minute() -> None:
     lines = Lines(stream, every=5.0)
     loads = {0.0: None, 5.0: CUT, 10.0: CUT, 15.0: FUSED, 20.0: FUSED, 80.0: FUSED}
     for seconds, seen in loads.items():
-        lines.update(SEEN._replace(seconds=seconds, load=seen, metrics={}))
+        lines.update(SEEN._replace(seconds=seconds, utilisation=seen, metrics={}))
     said = stream.getvalue().replace("\N{NO-BREAK SPACE}", " ").splitlines()
     told = [i for i, line in enumerate(said) if line.startswith("bound by")]
     assert [said[i].split(" (")[0] for i in told] == ["bound by env", *["bound by all"] * 2]

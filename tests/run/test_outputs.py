@@ -163,7 +163,7 @@ def test_a_wandb_that_fails_is_said_once_and_tensorboard_has_what_metrics_have(
     module, heard = fake(fails_at=2), Heard()  # after it was started and got one row
     log, folder = ["wandb", "tensorboard"], tmp_path / "run"
     run = rondel.train("ppo", "CartPole-v1", steps=500, out=folder, log=log, display=heard, **SMALL)
-    (note,) = (said for said in heard.notes if not said.startswith("compil"))
+    (note,) = (said for said in heard.notes if not said.startswith("Compil"))
     one, two, *_, last = (row["steps"] for row in metrics_file.read(folder / "metrics.jsonl"))
     assert note == (
         f"Output to wandb failed at step {two} (ConnectionError: no way): the run goes on "

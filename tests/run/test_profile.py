@@ -20,7 +20,8 @@ from rondel.envs.world import is_installed
 from rondel.errors import RondelError
 from rondel.execution.telemetry.timing import SIMULATOR, STARTING
 from rondel.plan.parser import parse
-from rondel.run.display.display import Progress, Silent
+from rondel.run.display.display import Silent
+from rondel.run.display.round_record import RoundRecord
 from rondel.run.display.utilisation import Utilisation
 from rondel.run.profiling import live
 from rondel.run.profiling.diagnosis import diagnose
@@ -150,10 +151,10 @@ KNOWN: dict[str, tuple[str, Any, Any, int, dict[str, Any]]] = {
         *("uneven copies", "ppo", Lame, 1_500),
         {"plan": "actor*4 | learner", "on": "threads", "block": 2},
     ),
-    "callback": ("callback", "ppo", "CartPole-v1", 1_000, {"callbacks": pause}),
+    "callback": ("callback", "ppo", "CartPole-v1", 1_000, {"hooks": pause}),
     "callback, cut": (
         *("callback", "ppo", "CartPole-v1", 1_000),
-        {"plan": "actor*2 | learner", "on": "threads", "block": 4, "callbacks": pause},
+        {"plan": "actor*2 | learner", "on": "threads", "block": 4, "hooks": pause},
     ),
     # a wide policy acts in a cheap environment, and learns from little of it
     "policy": ("policy", "dqn", Quick, 4_000, REPLAYED | SELDOM),
@@ -235,7 +236,7 @@ def test_what_other_processes_do_is_known_while_they_do_it(tmp_path: Path) -> No
         rondel.train("ppo", Sleepy, steps=12_000, out=out, display=heard, **fields)
         seen = heard.loads[-1]
         assert [piece.copies for piece in seen.pieces] == [2, 1]
-        assert (seen.bound, seen.whose) == ("env", seen.pieces[0].name), seen
+        assert (seen.bound, seen.piece) == ("env", seen.pieces[0].name), seen
         assert all(piece.memory > 2**20 for piece in seen.pieces)
 
 
@@ -245,8 +246,8 @@ class Heard(Silent):
     def __init__(self) -> None:
         self.loads: list[Utilisation] = []
 
-    def update(self, progress: Progress) -> None:
-        self.loads += [progress.load] if progress.load else []
+    def update(self, record: RoundRecord) -> None:
+        self.loads += [record.utilisation] if record.utilisation else []
 
 
 class Reluctant(Quick):
@@ -271,14 +272,14 @@ def test_to_begin_episodes_is_not_what_python_does(algorithm: str, kind: str) ->
 class Slow(Silent):
     """It takes its time to show a round."""
 
-    def update(self, progress: Progress) -> None:
+    def update(self, record: RoundRecord) -> None:
         time.sleep(0.03)
 
 
 @pytest.mark.parametrize("bound", ["callback", "output"])
 def test_seeds_in_one_program_tell_callbacks_from_output(bound: str, tmp_path: Path) -> None:
     called = pause if bound == "callback" else glance
-    shown = {"callbacks": called, "display": Slow() if bound == "output" else Silent()}
+    shown = {"hooks": called, "display": Slow() if bound == "output" else Silent()}
     rondel.train(
         "ppo", "CartPole-v1", steps=500, seeds=2, out=tmp_path, eval_episodes=0, **SMALL, **shown
     )

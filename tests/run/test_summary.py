@@ -3,10 +3,13 @@
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rondel.cli import output
 from rondel.execution.backends.lowering import Kind, Lowering
+from rondel.execution.loop.rounds import Report
+from rondel.execution.loop.sync_loop import Limits
 from rondel.formatting import plural
 from rondel.plan.parser import parse
 from rondel.run.preflight import render
@@ -95,41 +98,44 @@ def test_a_speed_that_is_not_known_is_left_out(capsys: pytest.CaptureFixture[str
     """A run of one call was compiled in it, and there is no other to measure."""
     setup = SimpleNamespace(name="ppo", env_id="jax:x", task=SimpleNamespace(seed=0))
     run: Any = SimpleNamespace(steps=128, episodes=0, return_mean=None, path="there", setup=setup)
-    run.ring = SimpleNamespace(base=None)
+    run.ring, run.evaluation = SimpleNamespace(base=None), None
+    run.limits = Limits(1_000)
     clock = Throughput(run, began=0.0)
-    clock.tick()
-    result = clock.result(None)
+    list(clock.records([]))
+    result = clock.result()
     assert result["steps_per_second"] is None
     output.print_result(result, as_json=False)
     told = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert told == ["algorithm", "env", "seed", "steps", "episodes", "seconds", "path"]
 
 
+def report(steps: int) -> Report:
+    return Report(0, steps, 0, np.zeros(0), np.zeros(0), {}, None, None)
+
+
 def test_rounds_of_one_call_end_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are heard of at once; in a picture against seconds that would be a stair."""
-    run: Any = SimpleNamespace(steps=0, ring=SimpleNamespace(base=None))
+    setup = SimpleNamespace(name="ppo", env_id="jax:x")
+    ring, limits = SimpleNamespace(base=None), Limits(1_000)
+    run: Any = SimpleNamespace(steps=0, ring=ring, setup=setup, limits=limits)
     now = SimpleNamespace(monotonic=lambda: now.seconds)
     monkeypatch.setattr(throughput, "time", now)
-    told, rows = Throughput(run, began=100.0), []
+    told, rows = Throughput(run, began=100.0), list[Any]()
+    told._utilisation = SimpleNamespace(look=lambda: None)  # type: ignore[assignment]
     # one round of 10 steps by the 5th second, then four in a call by the 7th
     for now.seconds, run.steps, rounds in ((105.0, 10, [10]), (107.0, 50, [20, 30, 40, 50])):
-        for steps in rounds:
-            report: Any = SimpleNamespace(round=0, steps=steps, episodes=0, metrics={})
-            report.return_mean = report.length_mean = None
-            told.tick()
-            rows.append(told.row(report))
+        rows += [record.row() for record in told.records([report(steps) for steps in rounds])]
     assert [row["seconds"] for row in rows] == [5.0, 5.5, 6.0, 6.5, 7.0]
 
 
 def test_speed_and_time_left_begin_when_all_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     setup = SimpleNamespace(name="dqn", env_id="jax:x")
-    limits = SimpleNamespace(steps=1_000, until_return=float("inf"))
-    ring = SimpleNamespace(base=None)
+    ring, limits = SimpleNamespace(base=None), Limits(1_000)
     run: Any = SimpleNamespace(steps=0, ring=ring, setup=setup, limits=limits)
     now = SimpleNamespace(monotonic=lambda: now.seconds)
     monkeypatch.setattr(throughput, "time", now)
     told, seen = Throughput(run, began=100.0), []
-    told._window = SimpleNamespace(look=lambda: None)  # type: ignore[assignment]
+    told._utilisation = SimpleNamespace(look=lambda: None)  # type: ignore[assignment]
     # a warm-up of 10 steps a second, 20 s to compile what learns, then 5 steps a second
     for now.seconds, run.steps, ring.base in (
         (105.0, 10, None),
@@ -138,13 +144,10 @@ def test_speed_and_time_left_begin_when_all_is_compiled(monkeypatch: pytest.Monk
         (128.0, 40, "all has run"),
         (130.0, 50, "all has run"),
     ):
-        told.tick()
-        report: Any = SimpleNamespace(round=0, steps=run.steps, episodes=0, metrics={})
-        report.return_mean = report.length_mean = None
-        shown = told.progress(report)
-        seen.append((shown.steps_per_second, shown.left))
+        (shown,) = told.records([report(run.steps)])
+        seen.append((shown.steps_per_second, shown.seconds_left))
     # (1,000 - 40) / 5 and (1,000 - 50) / 5
-    assert seen == [(0.0, None), (10.0, None), (0.0, None), (5.0, 192.0), (5.0, 190.0)]
+    assert seen == [(None, None), (10.0, None), (None, None), (5.0, 192.0), (5.0, 190.0)]
 
 
 @pytest.mark.parametrize(("rounds", "learns"), [(9, True), (10, False)])

@@ -70,7 +70,7 @@ def test_all_copies_are_on_the_clock_of_the_driver(cluster: Any, tmp_path: Path)
     rondel.train(
         *("ppo", Ahead),
         **{"steps": 600, "out": tmp_path / "run", "eval_episodes": 0, "tuned": False},
-        **{"callbacks": look} | small | there,
+        **{"hooks": look} | small | there,
     )
     rondel.profile(tmp_path / "run", stages=False, trace=tmp_path / "trace.json")
     assert nodes == {node["NodeID"] for node in ray.nodes()}

@@ -35,6 +35,7 @@ def test_a_run_has_a_folder(tmp_path: Path) -> None:
         "curve.png",
         "profile.json",
         "trace.json",
+        "live.json",
     }
     assert json.loads((run.path / "config.json").read_text())["config"]["hidden"] == [8]
     assert run.result["eval_return"] == pytest.approx(run.evaluate(100).mean)
@@ -49,35 +50,34 @@ class Told(Silent):
         self.notes: list[str] = []
 
     def note(self, message: str) -> None:
-        self.notes.append(re.sub(r"after \d+\.\d s$|at once$", "after N s", message))
+        self.notes.append(re.sub(r"\d+\.\d s\.$", "N s.", message))
 
 
 def compiled(what: str) -> list[str]:
-    begins = f"compiling for {what}, which takes a while"
-    return [begins, f"compiled, and {what} done, after N s"]
+    return [f"Compiling for the {what}; this can take a while.", f"Compiled; {what} took N s."]
 
 
 def test_compiling_is_said_before_and_after(tmp_path: Path) -> None:
     shown = {"out": tmp_path, "eval_episodes": 0, "display": (told := Told())}
     rondel.train("ppo", "CartPole-v1", steps=300, **PPO, **shown)
-    assert told.notes == compiled("the first round")
+    assert told.notes == compiled("first round")
     told.notes.clear()
     rondel.resume(tmp_path, steps=600, display=told)
-    assert told.notes == compiled("the first round")
+    assert told.notes == compiled("first round")
 
 
 def test_what_learns_after_a_warm_up_is_compiled_then(tmp_path: Path) -> None:
     shown = {"out": tmp_path, "eval_episodes": 0, "display": (told := Told())}
     cut = {"plan": "actor+memory | gradient+update", "on": "inline"}
     rondel.train("dqn", "gymnasium:CartPole-v1", steps=300, **DQN, **cut, **shown)
-    assert told.notes == compiled("the first round") + compiled("the first round that learns")
+    assert told.notes == compiled("first round") + compiled("first learning round")
 
 
 def test_one_program_that_learns_is_compiled_in_the_warm_up(tmp_path: Path) -> None:
     """It runs there too, and draws nothing: to compile it is not announced where it is done."""
     shown = {"out": tmp_path, "eval_episodes": 0, "display": (told := Told())}
     rondel.train("dqn", "gymnasium:CartPole-v1", steps=300, **DQN, **shown)
-    assert told.notes == compiled("the first round")
+    assert told.notes == compiled("first round")
 
 
 def test_a_run_ends_at_the_first_round_past_its_steps() -> None:
@@ -135,7 +135,7 @@ def test_callbacks_see_every_round_and_can_stop(tmp_path: Path) -> None:
         "CartPole-v1",
         steps=5_000,
         out=tmp_path,
-        callbacks=[stop_at_third],
+        hooks=[stop_at_third],
         eval_episodes=0,
         **PPO,
     )
@@ -220,7 +220,7 @@ def test_a_signal_stops_with_a_checkpoint(signum: signal.Signals, tmp_path: Path
 
     before = signal.getsignal(signum)
     with pytest.raises(KeyboardInterrupt) as error:
-        rondel.train("ppo", "CartPole-v1", steps=5_000, out=tmp_path, callbacks=[interrupt], **PPO)
+        rondel.train("ppo", "CartPole-v1", steps=5_000, out=tmp_path, hooks=[interrupt], **PPO)
     assert isinstance(error.value, Terminated) == (signum == signal.SIGTERM)
     assert signal.getsignal(signum) == before
     assert checkpoint.read_meta(locate.find_checkpoint(tmp_path))["round"] == 3
@@ -239,7 +239,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
             run.ring.update[0].restore({"learner": run.state._replace(params=params)})
 
     with pytest.raises(RondelError, match="loss/value is nan") as error:
-        rondel.train("ppo", "CartPole-v1", steps=5_000, out=tmp_path, callbacks=[save_once], **PPO)
+        rondel.train("ppo", "CartPole-v1", steps=5_000, out=tmp_path, hooks=[save_once], **PPO)
     assert str(saved[0]) in str(error.value)
     assert locate.find_checkpoint(tmp_path) == saved[0]
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(rondel.load(tmp_path).state.params))
@@ -287,9 +287,9 @@ def test_an_env_that_raises_shows_its_own_traceback(tmp_path: Path) -> None:
         ({"lanes": 0}, "1 or more"),
         ({"block": 3}, "Use 1, 2, 4 or 8"),
         ({"minibatches": 7}, "minibatches"),
-        ({"steps": 0}, "1 or more"),
-        ({"seed": -1}, "whole number"),
-        ({"steps": "many"}, "whole number"),
+        ({"steps": 0}, "from 1 to 2..63 - 1, got 0"),
+        ({"seed": -1}, "an integer"),
+        ({"steps": "many"}, "an integer"),
         ({"until_return": float("nan")}, "nan"),
         ({"learning_rate": float("nan")}, "learning_rate"),
         ({"algorithm": lambda config, spec: 3}, "must return an Algorithm"),
@@ -377,6 +377,6 @@ def test_a_second_interrupt_is_no_failure(tmp_path: Path) -> None:
     heard = Heard()
     with pytest.raises(KeyboardInterrupt):
         rondel.train(
-            "ppo", "probe:one", steps=500, out=tmp_path / "run", callbacks=interrupt, display=heard
+            "ppo", "probe:one", steps=500, out=tmp_path / "run", hooks=interrupt, display=heard
         )
     assert heard.message == f"Stopped at once, without saving; its folder is {tmp_path / 'run'}."

@@ -209,7 +209,7 @@ def test_sigterm_to_all_saves(seeds: list[str], tmp_path: Path) -> None:
         program.wait()
     said = (tmp_path / "errors").read_text()
     assert program.returncode == 143, said
-    assert "Stopped; go on with `rondel resume run`" in said
+    assert "Stopped; continue with `rondel resume run`" in said
     assert (run / "checkpoints" / "000001" / "state.safetensors").exists()
     assert eventually(lambda: not marked(tmp_path) & there, 90)
 

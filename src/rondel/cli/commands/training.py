@@ -35,7 +35,8 @@ class Train:
     seeds: int | None = None  # train with this many seeds, from `seed` on, in folders of their own
     out: str | None = None  # the run's folder; by default a new one under runs/
     until_return: float | None = None  # stop when the last 100 episodes reach this mean return
-    eval_episodes: int = 100  # greedy episodes at the end
+    eval_episodes: int = 100  # greedy episodes of each evaluation; there is one at the end
+    eval_every: int = 0  # steps between evaluations during training; 0 for none
     log: Log = ()  # where metrics go besides metrics.jsonl; may be given twice
     tuned: bool = True  # start from the tuned settings for this environment, if there are any
     json: bool = False  # print the result as one JSON object
@@ -67,6 +68,7 @@ class Resume(LoadRun):
     steps: int | None = None  # the new total of environment steps; by default that of the run
     until_return: float | None = None  # stop when the last 100 episodes reach this mean return
     eval_episodes: int | None = None  # greedy episodes at the end; by default as many as before
+    eval_every: int | None = None  # steps between evaluations during training, or 0
     plan: str | None = None  # another plan; this and the next seven are by default the run's
     lag: int | None = None  # rounds that the acting weights may be behind
     free: bool = False  # learn from rollouts as they arrive, with the lag as a bound

@@ -30,7 +30,7 @@ from rondel.execution.stages import learning
 from rondel.execution.stages.episode_stats import RecentEpisodes, mean_return
 from rondel.execution.stages.memory_limit import bytes_of, check_fits_in_memory
 from rondel.execution.stages.task import Task
-from rondel.execution.telemetry.timing import Meter, Metered
+from rondel.execution.telemetry.timing import PYTHON, Meter, Metered
 from rondel.execution.workers import fused
 from rondel.execution.workers.programs import compile_programs
 from rondel.execution.workers.stage_worker import StageWorker
@@ -235,19 +235,24 @@ class Rings:
         return SeedBackend(self, number)
 
     def advance(
-        self, rings: Sequence[Ring], going: Sequence[int], limits: Limits, rounds: int
+        self, rings: Sequence[Ring], going: Sequence[int], limits: Sequence[Limits], rounds: int
     ) -> dict[int, list[Report]]:
-        """Up to `rounds` rounds -> the reports of those rings that are still going."""
+        """Up to `rounds` rounds of each ring that is going, until its steps or one return."""
+        pairs = zip(rings, limits, strict=True)
         done: _Done = self._copy.send(
             ADVANCE,
             going,
             [ring.recent for ring in rings],
             [ring.round for ring in rings],
             rounds,
-            [min(max(limits.steps - ring.steps, 0), 2**31 - 1) for ring in rings],
-            limits.until_return,
+            [min(max(limit.steps - ring.steps, 0), 2**31 - 1) for ring, limit in pairs],
+            limits[0].until_return,
         )
-        return {i: collect_fused_reports(rings[i], *done[i]) for i in going}
+        reports = {i: collect_fused_reports(rings[i], *done[i]) for i in going}
+        for i in going:
+            rings[i].settle()
+        self.meter.mark("driver", PYTHON)
+        return reports
 
     def end(self, number: int) -> None:
         """A ring that stays what it is now."""

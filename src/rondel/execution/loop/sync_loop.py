@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -47,24 +47,51 @@ def run_rounds(
     numbers are the same. What `advice` says is added to the error if a loss is no number.
     """
     n = at_a_time or 1
-    if ring.plan.free and ring.free is None:
-        ring.free = AsyncLoop(ring)
     ring.meter.mark("driver", STARTING)
     while not is_finished(ring, limits):
         started = time.monotonic()
-        if ring.plan.free:
-            reports = [ring.free.next_report()]
-        else:
-            reports = run_fused_rounds(ring, limits, n) if ring.fused else [run_round(ring)]
+        reports = advance(ring, limits, n)
         spent = time.monotonic() - started
         # before any of them is seen: the ring is past them all, and must not be saved then
         stop_if_not_finite(reports, advice)
-        ring.backend.settled()
-        ring.settle()
-        ring.meter.mark("driver", PYTHON if ring.lowering.in_driver else ROUNDS)
         yield from reports
         ring.meter.mark("driver", CALLBACK)  # whoever takes the rounds has had the time since
         n = at_a_time or next_pace(n, spent, fused.max_rounds_per_call(ring.task))
+
+
+def advance(ring: Ring, limits: Limits, rounds: int) -> list[Report]:
+    """The next round, or up to `rounds` of them in one call where the ring is fused."""
+    if ring.plan.free and ring.free is None:
+        ring.free = AsyncLoop(ring)
+    if ring.plan.free:
+        reports = [ring.free.next_report()]
+    else:
+        reports = run_fused_rounds(ring, limits, rounds) if ring.fused else [run_round(ring)]
+    ring.backend.settled()
+    ring.settle()
+    ring.meter.mark("driver", PYTHON if ring.lowering.in_driver else ROUNDS)
+    return reports
+
+
+class SingleRing:
+    """Advances one ring as `seed_parallel.Rings` does several."""
+
+    def __init__(self, ring: Ring) -> None:
+        self._ring = ring
+
+    @property
+    def capacity(self) -> int:
+        """How many rounds a call can report on."""
+        return fused.max_rounds_per_call(self._ring.task)
+
+    def advance(
+        self, rings: Sequence[Ring], going: Sequence[int], limits: Sequence[Limits], rounds: int
+    ) -> dict[int, list[Report]]:
+        """Up to `rounds` rounds of each of `rings` that is going, until its limits."""
+        return {i: advance(rings[i], limits[i], rounds) for i in going}
+
+    def end(self, number: int) -> None:
+        """The ring of that number stays as it is now."""
 
 
 def next_pace(rounds: int, seconds: float, most: int) -> int:

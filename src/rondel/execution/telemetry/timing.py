@@ -25,9 +25,9 @@ STARTING = "starting"  # done only once, mostly compiling
 # what a copy waits for: the learner's weights; in a free run, that the learner takes its rollout;
 # data of other copies; actions for its environments; steps of environments elsewhere
 WEIGHTS, ROOM, DATA, ACTIONS, STEPS = "weights", "room", "data", "actions", "steps"
-# what the driver does between rounds: callbacks; metrics, display and checkpoints. In a round it
-# waits for the copies, or runs them in its own thread
-CALLBACK, OUTPUT, ROUNDS = "callback", "output", "rounds"
+# what the driver does between rounds: hooks of the user; metrics, display and checkpoints; episodes
+# of --eval-every. In a round it waits for the copies, or runs them in its own thread
+CALLBACK, OUTPUT, EVALUATION, ROUNDS = "callback", "output", "evaluation", "rounds"
 WAITING = (WEIGHTS, ROOM, DATA, ACTIONS, STEPS, ROUNDS)
 
 _EVENTS = 4_000  # events kept, the newest

@@ -1,7 +1,6 @@
-"""How a run is shown to the one who watches: a panel in a terminal, plain lines elsewhere.
+"""Displays of a run: a live panel in a terminal, plain lines elsewhere.
 
-All displays have the same four methods. They write to the given stream, stderr if none, so that
-stdout is left to whoever reads it by machine.
+They write to the given stream, by default stderr: stdout is for the result.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TextIO
+from typing import Any, Protocol, TextIO
 
 from rich.console import Console
 from rich.live import Live
@@ -23,56 +22,27 @@ from rich.text import Text
 
 from rondel.formatting import duration, number, short_number
 from rondel.run.display import panel, utilisation
-from rondel.run.display.utilisation import Utilisation
+from rondel.run.display.round_record import RoundRecord
 
-_MINUTE = 60.0  # seconds after which a log says again what it has said before
-
-
-class Progress(NamedTuple):
-    """How far a run is. What isn't known yet is None."""
-
-    algorithm: str
-    env: str
-    steps: int
-    total_steps: int
-    seconds: float
-    steps_per_second: float
-    episodes: int
-    return_mean: float | None
-    length_mean: float | None
-    metrics: dict[str, float]
-    until_return: float | None = None
-    load: Utilisation | None = None
-    seed: int | None = None  # which it is, of several
-    settled: bool = True  # has all of it run by now, so that this speed will last?
-
-    @property
-    def part(self) -> float:
-        return min(self.steps / max(self.total_steps, 1), 1.0)
-
-    @property
-    def left(self) -> float | None:
-        """Seconds to go at this speed, once it is one that will last."""
-        rest = max(self.total_steps - self.steps, 0)
-        return rest / self.steps_per_second if self.settled and self.steps_per_second > 0 else None
+_MINUTE = 60.0  # seconds after which a log repeats what bounds the run
 
 
 class Display(Protocol):
     def start(self, summary: list[tuple[str, str]]) -> None:
-        """Say what will run, as (label, text) rows."""
+        """Show what will run, as rows of (label, text)."""
 
-    def update(self, progress: Progress) -> None:
-        """Say how far it is; most calls show nothing, so call it as often as you like."""
+    def update(self, record: RoundRecord) -> None:
+        """Show a round; displays limit their own rate, so each round may be passed."""
 
     def note(self, message: str) -> None:
-        """Say what the one who watches should know, while the run goes on."""
+        """Show a message while the run goes on."""
 
     def stop(self, message: str) -> None:
-        """Show the last progress, then how it ended. Also right after an exception."""
+        """Show the last record, then how it ended. Also right after an exception."""
 
 
 def choose(stream: TextIO | None = None) -> Display:
-    """The display that suits a stream: stderr if none is given."""
+    """The display for a stream: a panel if it is a terminal that can draw it, else lines."""
     stream = stream or sys.stderr
     encoding = getattr(stream, "encoding", None) or "utf-8"
     drawable = stream.isatty() and os.environ.get("TERM") != "dumb"
@@ -85,7 +55,7 @@ class Silent:
 
     def start(self, summary: list[tuple[str, str]]) -> None: ...
 
-    def update(self, progress: Progress) -> None: ...
+    def update(self, record: RoundRecord) -> None: ...
 
     def note(self, message: str) -> None: ...
 
@@ -93,7 +63,7 @@ class Silent:
 
 
 class Unbroken:
-    """Another display until its stream fails, then silence: a log on a full disk ends no run."""
+    """A display that turns silent when its stream fails: a full disk must not end the run."""
 
     def __init__(self, inner: Display) -> None:
         self._inner = inner
@@ -101,8 +71,8 @@ class Unbroken:
     def start(self, summary: list[tuple[str, str]]) -> None:
         self._try(self._inner.start, summary)
 
-    def update(self, progress: Progress) -> None:
-        self._try(self._inner.update, progress)
+    def update(self, record: RoundRecord) -> None:
+        self._try(self._inner.update, record)
 
     def note(self, message: str) -> None:
         self._try(self._inner.note, message)
@@ -120,15 +90,15 @@ class Unbroken:
 class Lines:
     """Plain lines for logs and pipes: at most one every few seconds, without control characters.
 
-    Which stage bounds the run is said when it is known, when it changes, and else every minute.
+    What bounds the run is shown when it is first known, when it changes, and every minute.
     """
 
     def __init__(self, stream: TextIO | None = None, every: float = 5.0) -> None:
         self._stream = stream or sys.stderr
         self._every = every
         self._shown: dict[int | None, float] = {}  # seconds of the run at its last line, by seed
-        self._waiting: dict[int | None, Progress] = {}
-        self._bound, self._said = "", -math.inf  # what was last said of it, and when
+        self._waiting: dict[int | None, RoundRecord] = {}
+        self._bound, self._bound_at = "", -math.inf  # the bottleneck last shown, and when
 
     def start(self, summary: list[tuple[str, str]]) -> None:
         indent = max((len(label) for label, _ in summary), default=0) + 2
@@ -136,35 +106,34 @@ class Lines:
             for i, line in enumerate(_wrapped(text, 80 - indent)):
                 self._print(f"{'' if i else label:{indent}}{line}")
 
-    def update(self, progress: Progress) -> None:
-        self._waiting[progress.seed] = progress
-        if progress.seconds - self._shown.get(progress.seed, -math.inf) >= self._every:
-            self._show(progress)
+    def update(self, record: RoundRecord) -> None:
+        self._waiting[record.seed] = record
+        if record.seconds - self._shown.get(record.seed, -math.inf) >= self._every:
+            self._show(record)
 
     def note(self, message: str) -> None:
         for i, line in enumerate(_wrapped(message, 78)):
             self._print(f"{'  ' if i else ''}{line}")
 
     def stop(self, message: str) -> None:
-        for progress in list(self._waiting.values()):
-            self._show(progress)
+        for record in list(self._waiting.values()):
+            self._show(record)
         for i, line in enumerate(message.splitlines()):
             # the first may be looked for by a program, and rows of a table stay whole
             whole = i == 0 or "  " in line
             for part in [line] if whole else _wrapped(line, 80):
                 self._print(part)
 
-    def _show(self, progress: Progress) -> None:
-        parts = _parts(progress) if progress.seed is None else [_seed_line(progress)]
-        for line in _filled(parts):
+    def _show(self, record: RoundRecord) -> None:
+        for line in _filled(_parts(record)):
             self._print(line)
-        self._shown[progress.seed] = progress.seconds
-        del self._waiting[progress.seed]
-        seen = progress.load if progress.seed is None else None
-        if seen and (seen.bound != self._bound or progress.seconds - self._said >= _MINUTE):
+        self._shown[record.seed] = record.seconds
+        del self._waiting[record.seed]
+        seen = record.utilisation if record.seed is None else None
+        if seen and (seen.bound != self._bound or record.seconds - self._bound_at >= _MINUTE):
             for line in _filled(utilisation.describe(seen)):
                 self._print(line)
-            self._bound, self._said = seen.bound, progress.seconds
+            self._bound, self._bound_at = seen.bound, record.seconds
 
     def _print(self, text: str) -> None:
         if not text:
@@ -176,18 +145,15 @@ class Lines:
 
 
 class Panel:
-    """A live panel: how far, how good, how fast, and why no faster.
-
-    Under the bar is the return's curve so far.
-    """
+    """A live panel: progress, the curve of the return, figures, and what bounds the run."""
 
     def __init__(self, stream: TextIO | None = None, every: float = 0.5) -> None:
         self._console = Console(file=stream or sys.stderr, highlight=False)
         self._every = every
         self._shown = -math.inf
-        self._waiting: Progress | None = None
+        self._waiting: RoundRecord | None = None
         self._curve = [math.nan] * panel.CURVE  # the return by part of the run
-        self._seeds: dict[int, Progress] = {}
+        self._seeds: dict[int, RoundRecord] = {}
         self._live: Live | None = None
 
     def start(self, summary: list[tuple[str, str]]) -> None:
@@ -209,15 +175,15 @@ class Panel:
         atexit.register(self._live.stop)
         self._live.start(refresh=True)
 
-    def update(self, progress: Progress) -> None:
-        self._waiting = progress
-        if progress.return_mean is not None and math.isfinite(progress.return_mean):
-            self._curve[int(progress.part * (len(self._curve) - 1))] = progress.return_mean
-        if progress.seed is not None:
-            self._seeds[progress.seed] = progress
+    def update(self, record: RoundRecord) -> None:
+        self._waiting = record
+        if record.return_mean is not None and math.isfinite(record.return_mean):
+            self._curve[int(record.part * (len(self._curve) - 1))] = record.return_mean
+        if record.seed is not None:
+            self._seeds[record.seed] = record
         # a seed that comes after another has a clock of its own
-        if abs(progress.seconds - self._shown) >= self._every:
-            self._show(progress)
+        if abs(record.seconds - self._shown) >= self._every:
+            self._show(record)
 
     def note(self, message: str) -> None:
         self._console.print(Padding(Text(message), (0, 2)))
@@ -236,7 +202,7 @@ class Panel:
             else:
                 self._console.print(Padding(Text(line), (0, 0, 0, indent)))
 
-    def _show(self, progress: Progress) -> None:
+    def _show(self, record: RoundRecord) -> None:
         if self._live:
             # room for the ^C that a terminal echoes: a wrapped line would break the panel
             width = min(self._console.width, 80) - 4
@@ -245,14 +211,14 @@ class Panel:
             drawn = (
                 panel.of_seeds(seeds, width)
                 if seeds
-                else panel.of_run(progress, self._curve, width, height)
+                else panel.of_run(record, self._curve, width, height)
             )
             self._live.update(drawn, refresh=True)
-        self._shown, self._waiting = progress.seconds, None
+        self._shown, self._waiting = record.seconds, None
 
 
 def _filled(parts: list[str]) -> list[str]:
-    """Parts with commas between them in lines of 80 columns; all but the first are indented."""
+    """Lines of 80 columns with commas between the parts; all but the first are indented."""
     lines = [""]
     for i, part in enumerate(parts):
         text = part if i == len(parts) - 1 else f"{part},"
@@ -263,38 +229,28 @@ def _filled(parts: list[str]) -> list[str]:
     return lines
 
 
-def _parts(progress: Progress) -> list[str]:
-    """How far it is, with what was learned of it."""
-    parts = [
-        f"{progress.steps:,} of {progress.total_steps:,} steps ({progress.part:.0%})",
-        f"{number(progress.steps_per_second or None)} steps/s",
-        f"{progress.episodes:,} {'episode' if progress.episodes == 1 else 'episodes'}",
-    ]
-    if progress.return_mean is not None:
-        parts.append(f"return {number(progress.return_mean)}")
-    if progress.length_mean is not None:
-        parts.append(f"length {number(progress.length_mean)}")
-    parts += [f"{name} {number(value)}" for name, value in progress.metrics.items()]
-    if progress.left:
-        parts.append(f"{duration(progress.left)} left")
+def _parts(record: RoundRecord) -> list[str]:
+    """The figures of a log line, as far as they are known; of one of several seeds only a few."""
+    alone, total = record.seed is None, record.goal.total_steps
+    seed, goal = ("", f"{total:,}") if alone else (f"seed {record.seed}: ", short_number(total))
+    parts = [f"{seed}{record.steps:,} of {goal} steps ({record.part:.0%})"]
+    if record.steps_per_second:
+        parts.append(f"{number(record.steps_per_second)} steps/s")
+    if alone:
+        parts.append(f"{record.episodes:,} {'episode' if record.episodes == 1 else 'episodes'}")
+    if record.return_mean is not None:
+        parts.append(f"return {number(record.return_mean)}")
+    if alone and record.length_mean is not None:
+        parts.append(f"length {number(record.length_mean)}")
+    if alone:
+        parts += [f"{name} {number(value)}" for name, value in record.metrics.items()]
+    if record.seconds_left:
+        parts.append(f"{duration(record.seconds_left)} left")
     return parts
 
 
-def _seed_line(progress: Progress) -> str:
-    """One of several seeds: short enough to stand under each other."""
-    parts = [
-        f"seed {progress.seed}: {progress.steps:,} of {short_number(progress.total_steps)} steps "
-        f"({progress.part:.0%})",
-        f"{number(progress.steps_per_second or None)} steps/s",
-        f"return {number(progress.return_mean)}",
-    ]
-    if progress.left:
-        parts.append(f"{duration(progress.left)} left")
-    return ", ".join(parts)
-
-
 def _wrapped(text: str, columns: int) -> list[str]:
-    """A text in lines, none of which ends between a number and its unit, or within a path."""
+    """Wrap a text, but not between a number and its unit, nor within a path."""
     kept = re.sub(r"(\d) (bytes|[KMG]iB)", "\\1\N{NO-BREAK SPACE}\\2", text)
     columns = max(columns, 10)
     lines = textwrap.wrap(kept, columns, break_on_hyphens=False, break_long_words=False)

@@ -1,10 +1,9 @@
-"""The panel's box, drawn: a run, or several seeds of it, as a renderable of rich's."""
+"""The box of the panel, for a run or for several seeds, as something that rich renders."""
 
 from __future__ import annotations
 
 import math
 from itertools import zip_longest
-from typing import TYPE_CHECKING
 
 from rich.box import ROUNDED
 from rich.cells import set_cell_size
@@ -15,16 +14,14 @@ from rich.text import Text
 
 from rondel.formatting import duration, number, short_number
 from rondel.run.display import utilisation
-
-if TYPE_CHECKING:
-    from rondel.run.display.display import Progress
+from rondel.run.display.round_record import RoundRecord
 
 CURVE = 52  # columns of the return's curve
 _BESIDE = 68  # columns that figures and metrics need beside each other
-_LAG = "policy/lag"  # the metric that says how old the weights are that act
+_LAG = "policy/lag"  # the metric for the age of the acting weights
 
 
-def of_seeds(each: list[Progress], width: int) -> RenderableType:
+def of_seeds(each: list[RoundRecord], width: int) -> RenderableType:
     """A row for each of several seeds."""
     table = Table.grid(padding=(0, 2))
     for heading in ("seed", "", "steps", "return", "length", "episodes", "steps/s", "left"):
@@ -38,55 +35,58 @@ def of_seeds(each: list[Progress], width: int) -> RenderableType:
             Text(number(one.return_mean), style="bold"),
             number(one.length_mean),
             short_number(one.episodes),
-            number(one.steps_per_second or None),
-            duration(one.left) if one.left else "",
+            number(one.steps_per_second),
+            duration(one.seconds_left) if one.seconds_left else "",
         )
-    title = Text.assemble((each[0].algorithm, "bold"), f" on {each[0].env}")
+    title = Text.assemble((each[0].goal.algorithm, "bold"), f" on {each[0].goal.env}")
     return Box(table, box=ROUNDED, title=title, title_align="left", border_style="dim", width=width)
 
 
 def of_run(
-    progress: Progress, curve: list[float], width: int, height: int | None = None
+    record: RoundRecord, curve: list[float], width: int, height: int | None = None
 ) -> RenderableType:
-    """The box: how far, figures and metrics beside each other, then the ring and its loads.
+    """The box: progress, figures beside metrics, then the ring with how busy its pieces are.
 
-    What would help is left out where that would make it higher than `height`. It is one text, which
-    takes a fraction of the time of tables in tables to draw.
+    Advice is left out where it would make the box higher than `height`. All is one text, which
+    draws much faster than nested tables.
     """
     inside = width - 4
-    clock = f"{duration(progress.left)} left" if progress.left else duration(progress.seconds)
+    clock = (
+        f"{duration(record.seconds_left)} left" if record.seconds_left else duration(record.seconds)
+    )
     long = max(10, min(CURVE, inside - 20))
-    far = utilisation.bar(progress.part, long, "cyan")
+    far = utilisation.bar(record.part, long, "cyan")
     lines = [
-        Text.assemble(far, f"  {progress.part:4.0%}  ", (clock, "dim")),
+        Text.assemble(far, f"  {record.part:4.0%}  ", (clock, "dim")),
         Text(sparkline(_fewer(curve, long)), "cyan"),
         Text(),
-        *_figures(progress, inside),
+        *_figures(record, inside),
     ]
-    if seen := progress.load:
-        lag = progress.metrics.get(_LAG)
+    if seen := record.utilisation:
+        lag = record.metrics.get(_LAG)
         ring = utilisation.draw(seen, lag, inside)
         if height and len(lines) + 1 + len(ring) + 2 > height:
             ring = utilisation.draw(seen, lag, inside, brief=True)
         lines += [Text(), *ring]
-    title = Text.assemble((progress.algorithm, "bold"), f" on {progress.env}")
+    title = Text.assemble((record.goal.algorithm, "bold"), f" on {record.goal.env}")
     text = Text("\n", no_wrap=True, overflow="ellipsis").join(lines)
     return Box(text, box=ROUNDED, title=title, title_align="left", border_style="dim", width=width)
 
 
-def _figures(progress: Progress, width: int) -> list[Text]:
-    """What is known of the run at the left, its metrics at the right; in little room below."""
+def _figures(record: RoundRecord, width: int) -> list[Text]:
+    """Figures at the left, metrics at the right; below each other where the box is narrow."""
+    goal = record.goal
     left = [
-        ("return", number(progress.return_mean)),
-        ("length", number(progress.length_mean)),
-        ("episodes", f"{progress.episodes:,}"),
-        ("steps", f"{progress.steps:,} of {short_number(progress.total_steps)}"),
-        ("steps/s", number(progress.steps_per_second or None)),
+        ("return", number(record.return_mean)),
+        ("length", number(record.length_mean)),
+        ("episodes", f"{record.episodes:,}"),
+        ("steps", f"{record.steps:,} of {short_number(goal.total_steps)}"),
+        ("steps/s", number(record.steps_per_second)),
     ]
-    if progress.until_return is not None:
-        left[0] = ("return", f"{left[0][1]} until {number(progress.until_return)}")
-    shown = progress.metrics.items()
-    right = [(name, number(x)) for name, x in shown if not (progress.load and _LAG in name)]
+    if goal.until_return is not None:
+        left[0] = ("return", f"{left[0][1]} until {number(goal.until_return)}")
+    shown = record.metrics.items()
+    right = [(name, number(x)) for name, x in shown if not (record.utilisation and _LAG in name)]
     # widths are fixed so that nothing moves while the numbers grow
     if width < _BESIDE:
         labels = min(24, 2 + max(len(label) for label, _ in (*left, *right)))
@@ -99,7 +99,7 @@ def _figures(progress: Progress, width: int) -> list[Text]:
 
 
 def _figure(label: str, value: str, columns: int, more: int) -> Text:
-    """A label and its value in so many columns, the value at their right if these are negative."""
+    """A label in `columns` and its value in `more` columns, to the right if that is negative."""
     name = set_cell_size(
         label if len(label) <= columns - 2 else f"{label[: columns - 3]}…", columns
     )
@@ -108,7 +108,7 @@ def _figure(label: str, value: str, columns: int, more: int) -> Text:
 
 
 def _fewer(curve: list[float], columns: int) -> list[float]:
-    """The last known value of each of so many stretches of a curve."""
+    """A curve in fewer columns, each with its last known value."""
     if not curve or columns >= len(curve):
         return curve
     fewer = [math.nan] * columns

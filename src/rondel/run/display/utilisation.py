@@ -1,20 +1,20 @@
-"""What the pieces of a run were busy with in the last seconds, and how that is shown.
+"""How busy the pieces of a run were in the last seconds, and how that is shown.
 
-Plain records, so that drawing them needs no run; `window` fills them in.
+Plain records, so that drawing them needs no run; `profiling.live` fills them in.
 """
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.cells import set_cell_size
 from rich.text import Text
 
 from rondel.formatting import plural, size
 
-_BAR = 12  # columns of a piece's load
+_BAR = 12  # columns of a piece's seen
 _LABEL = 10  # columns of a label
 _LITTLE = 0.01  # parts below are not named
 
@@ -30,50 +30,55 @@ class PieceUtilisation(NamedTuple):
 
     @property
     def title(self) -> str:
-        """As the table of a profile has it."""
+        """The name with its copies, as in the table of a profile."""
         return self.name if self.copies == 1 else f"{self.name}, {self.copies} copies"
 
     @property
     def short(self) -> str:
-        """Where there is little room, or a comma would part it from its copies."""
+        """A title without a comma, for lists and narrow terminals."""
         return self.name if self.copies == 1 else f"{self.name} x {self.copies}"
 
 
 class Utilisation(NamedTuple):
-    """The ring, as far as its copies have said in passing."""
+    """How busy a ring is, from the timings that copies add to their answers."""
 
     pieces: tuple[PieceUtilisation, ...]
-    bound: str  # a stage, or transport, python
+    bound: str  # the bottleneck: a stage, or transport, python
     part: float  # that it takes of the time of a piece
-    whose: str
+    piece: str  # which that is
     text: str  # what that means, and what would help
     lag: int
     free: bool
-    driver: int  # bytes of the driver's process
-    room: int  # bytes that the machine has left
+    driver_memory: int  # bytes of the driver's process
+    free_memory: int  # bytes that the machine has left
+
+    def as_json(self) -> dict[str, Any]:
+        """Its fields by name, as live.json has them."""
+        pieces = [piece._asdict() | {"parts": dict(piece.parts)} for piece in self.pieces]
+        return self._asdict() | {"pieces": pieces}
 
 
-def describe(load: Utilisation) -> list[str]:
-    """What a log says of it, in parts between which a line may end."""
-    turn = "each round" if not load.lag and not load.free else f"the time of {load.whose}"
-    busy = [f"{p.short} {p.busy:.0%}" for p in load.pieces]
-    bound = f"bound by {load.bound} ({load.part:.0%} of {turn})"
-    held = _held(load) or ["unknown"]
+def describe(seen: Utilisation) -> list[str]:
+    """The lines of a log on it, in parts between which a line may end."""
+    turn = "each round" if not seen.lag and not seen.free else f"the time of {seen.piece}"
+    busy = [f"{p.short} {p.busy:.0%}" for p in seen.pieces]
+    bound = f"bound by {seen.bound} ({seen.part:.0%} of {turn})"
+    held = _held(seen) or ["unknown"]
     return [bound, f"busy: {busy[0]}", *busy[1:], f"memory: {held[0]}", *held[1:]]
 
 
-def draw(load: Utilisation, lag: float | None, width: int, brief: bool = False) -> list[Text]:
-    """The ring with its loads, then what they mean, if not `brief` with what would help.
+def draw(seen: Utilisation, lag: float | None, width: int, brief: bool = False) -> list[Text]:
+    """The ring with a bar for each piece, then what bounds it; unless `brief`, what would help too.
 
-    `lag` is how old the weights were just now.
+    `lag` is the age of the weights just now, in rounds.
     """
-    names = _names(load.pieces, width)
+    names = _names(seen.pieces, width)
     name = len(names[0])
     rest = width - (2 + name + _BAR + 4) - 4
-    lines, last = [], len(load.pieces) - 1
-    for i, piece in enumerate(load.pieces):
+    lines, last = [], len(seen.pieces) - 1
+    for i, piece in enumerate(seen.pieces):
         corner = "↻ " if last == 0 else "╭▶" if i == 0 else "╰─" if i == last else "│ "
-        slowest = piece.name == load.whose
+        slowest = piece.name == seen.piece
         line = Text.assemble(
             (f"{corner} ", "dim"),
             (f"{names[i]} ", "bold" if slowest else ""),
@@ -82,15 +87,15 @@ def draw(load: Utilisation, lag: float | None, width: int, brief: bool = False) 
             (_parts(piece, rest), "dim"),
         )
         lines.append(line)
-    means = load.text.partition(". ")[0] + "." if brief else load.text
+    means = seen.text.partition(". ")[0] + "." if brief else seen.text
     lines += labelled("bound", means, width)
-    if load.lag or load.free:
-        lines += labelled("lag", _lag(load, lag), width)
-    return lines + labelled("memory", _memory(load), width)
+    if seen.lag or seen.free:
+        lines += labelled("lag", _lag(seen, lag), width)
+    return lines + labelled("memory", _memory(seen), width)
 
 
 def _names(pieces: Sequence[PieceUtilisation], width: int) -> list[str]:
-    """What the pieces are called, all in as many columns; in short if it would be many of them."""
+    """The titles of the pieces, padded to one width; short ones if they would be wide."""
     names = [piece.title for piece in pieces]
     if max(map(len, names)) > width // 4:
         names = [_cut(piece, width // 3) for piece in pieces]
@@ -99,7 +104,7 @@ def _names(pieces: Sequence[PieceUtilisation], width: int) -> list[str]:
 
 
 def _cut(piece: PieceUtilisation, columns: int) -> str:
-    """A short name in so many columns: what is too long for it goes before its copies do."""
+    """A short title in so many columns: its name is cut, never its copies."""
     if len(piece.short) <= columns:
         return piece.short
     copies = piece.short.removeprefix(piece.name)
@@ -107,13 +112,13 @@ def _cut(piece: PieceUtilisation, columns: int) -> str:
 
 
 def bar(part: float, width: int, style: str) -> Text:
-    """A part of one as so many columns; it can be read without colours."""
+    """A bar that can be read without colours."""
     full = min(width, round(part * width))
     return Text.assemble(("━" * full, style), ("┄" * (width - full), "dim"))
 
 
 def labelled(label: str, text: str, width: int) -> list[Text]:
-    """A label, and a text beside it in as many lines as it needs."""
+    """A label beside a text, which is wrapped."""
     wrapped = textwrap.wrap(text, max(width - _LABEL, 10), break_on_hyphens=False) or [""]
     return [
         Text.assemble((f"{'' if i else label:{_LABEL}}", "dim"), line)
@@ -122,7 +127,7 @@ def labelled(label: str, text: str, width: int) -> list[Text]:
 
 
 def _parts(piece: PieceUtilisation, width: int) -> str:
-    """What most of a piece's time goes into, as far as there is room to say it."""
+    """Where most of a piece's time goes, as far as it fits."""
     text = ""
     for name, part in piece.parts:
         more = f"{text}{', ' if text else ''}{name} {part:.0%}"
@@ -132,24 +137,24 @@ def _parts(piece: PieceUtilisation, width: int) -> str:
     return text
 
 
-def _lag(load: Utilisation, lag: float | None) -> str:
-    bound = "at most " if load.free else ""
+def _lag(seen: Utilisation, lag: float | None) -> str:
+    bound = "at most " if seen.free else ""
     now = "" if lag is None else f", now {lag:.2g}"
-    return f"weights {bound}{plural(load.lag, 'round')} old{now}"
+    return f"weights {bound}{plural(seen.lag, 'round')} old{now}"
 
 
-def _memory(load: Utilisation) -> str:
-    return ", ".join(_held(load)) or "unknown"
+def _memory(seen: Utilisation) -> str:
+    return ", ".join(_held(seen)) or "unknown"
 
 
-def _held(load: Utilisation) -> list[str]:
+def _held(seen: Utilisation) -> list[str]:
     """Bytes by whose they are, then what is left."""
-    held = [("driver", 1, load.driver)] + [(p.name, p.copies, p.memory) for p in load.pieces]
+    held = [("driver", 1, seen.driver_memory)] + [(p.name, p.copies, p.memory) for p in seen.pieces]
     said = [f"{n} {_size(b)}" if c == 1 else f"{n} {c} x {_size(b // c)}" for n, c, b in held if b]
-    return said + ([f"{_size(load.room)}\N{NO-BREAK SPACE}left"] if load.room else [])
+    return said + ([f"{_size(seen.free_memory)}\N{NO-BREAK SPACE}left"] if seen.free_memory else [])
 
 
 def _size(count: int) -> str:
-    """Bytes that need not be exact, with no end of a line inside."""
+    """Rounded bytes, without a space at which a line could end."""
     text = f"{count / 2**20:.0f} MiB" if count < 2**30 else size(count)
     return text.replace(" ", "\N{NO-BREAK SPACE}")

@@ -13,7 +13,7 @@ from rondel.envs.guard.crash_report import EXITED_EARLY, forbid_exit_zero
 from rondel.envs.guard.guarded_env import DEADLINE, with_deadline
 from rondel.envs.registry import make
 from rondel.errors import RondelError, at_least
-from rondel.run.policy.evaluation import Evaluation, run_episodes
+from rondel.run.policy.evaluation import Evaluation, Evaluator
 from rondel.run.policy.policy import Policy
 from rondel.run.session.load import load
 from rondel.run.session.run import Run
@@ -41,7 +41,7 @@ def evaluate(
     """
     at_least(1, episodes=episodes)
     with opened(what, env, algorithm, config, network, deadline) as (policy, world):
-        return run_episodes(policy.algorithm, world, policy.weights, episodes, seed)
+        return Evaluator(policy.algorithm, world, episodes).play(policy.weights, seed)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ Every lane plays the same number of episodes, so short ones don't count more oft
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -30,7 +31,7 @@ class Evaluation(NamedTuple):
 
     returns: np.ndarray
     lengths: np.ndarray
-    unfinished: int = 0  # episodes that went on for too long; they count as far as they got
+    unfinished: int = 0  # episodes of more than 100,000 steps, counted as far as they got
 
     @property
     def mean(self) -> float:
@@ -45,21 +46,34 @@ class _Tally(NamedTuple):
     ended: Tree
 
 
-def run_episodes(
-    algorithm: Algorithm, env: Env | HostWorld, weights: Tree, episodes: int, seed: int
-) -> Evaluation:
-    """Play `episodes` episodes greedily. The environments' randomness comes from `seed`."""
-    most = _TRACED_LANES if isinstance(env, Env) else _HOST_LANES
-    lanes = min(episodes, most)
-    quota = -(-episodes // lanes)
-    keys = purpose_key(seed, Purpose.EVALUATE), purpose_key(seed, Purpose.EVALUATE, 1)
-    lane = np.arange(lanes, dtype=np.int32)
-    if isinstance(env, Env):
-        tally, step = _in_program(algorithm, env, quota, weights, keys, lane)
-    else:
-        seeds = lane_seeds(seed, Purpose.EVALUATE, lanes)
-        tally, step = _on_host(algorithm, env, weights, keys[1], lane, quota, seeds)
-    return _collect(tally, step, episodes)
+class Evaluator:
+    """Plays greedy episodes; the program is compiled once, however often it plays."""
+
+    def __init__(self, algorithm: Algorithm, env: Env | HostWorld, episodes: int) -> None:
+        self._algorithm, self._env, self._episodes = algorithm, env, episodes
+        most = _TRACED_LANES if isinstance(env, Env) else _HOST_LANES
+        self._lane: Tree = np.arange(min(episodes, most), dtype=np.int32)
+        self._quota = -(-episodes // len(self._lane))
+        if isinstance(env, Env):
+            self._start = jax.jit(env.init) if env.pure else env.init
+            self._play = jax.jit(partial(_traced, algorithm, env, self._quota))
+        else:
+            self._play = jax.jit(partial(greedy, algorithm))
+
+    def play(self, weights: Tree, seed: int) -> Evaluation:
+        """The episodes of these weights. The environments' randomness comes from `seed`."""
+        env, lane, key = self._env, self._lane, purpose_key(seed, Purpose.EVALUATE, 1)
+        if not isinstance(env, Env):
+            seeds = lane_seeds(seed, Purpose.EVALUATE, len(lane))
+            start = (self._algorithm.carry(lane), key, lane, self._quota, seeds)
+            return _collect(*_on_host(env, self._play, weights, *start), self._episodes)
+        begun = self._start(per_lane(purpose_key(seed, Purpose.EVALUATE), lane))
+        try:
+            tally, step = jax.tree.map(np.asarray, self._play(weights, *begun, key, lane))
+        finally:
+            if env.close is not None:
+                env.close(begun[0])
+        return _collect(tally, step, self._episodes)
 
 
 def greedy(
@@ -71,20 +85,6 @@ def greedy(
         algorithm, weights, carry, step.obs, step.first, keys, lane, explore=False
     )
     return action, carry
-
-
-def _in_program(
-    algorithm: Algorithm, env: Env, quota: int, weights: Tree, keys: Tree, lane: Tree
-) -> tuple[_Tally, Step]:
-    env_key, act_key = keys
-    start = jax.jit(env.init) if env.pure else env.init
-    begun = start(per_lane(env_key, lane))
-    play = jax.jit(partial(_traced, algorithm, env, quota))
-    try:
-        return jax.tree.map(np.asarray, play(weights, *begun, act_key, lane))
-    finally:
-        if env.close is not None:
-            env.close(begun[0])
 
 
 def _traced(
@@ -127,18 +127,18 @@ def _count(tally: _Tally, step: Step) -> _Tally:
 
 
 def _on_host(
-    algorithm: Algorithm,
     world: HostWorld,
+    choose: Callable[..., tuple[Array, Tree]],
     weights: Tree,
+    carry: Tree,
     key: Array,
     lane: Tree,
     quota: int,
     seeds: np.ndarray,
 ) -> tuple[_Tally, Step]:
-    choose = jax.jit(partial(greedy, algorithm))
     env = world.make(len(lane), 0)
     try:
-        step, carry = env.reset(seeds), algorithm.carry(lane)
+        step = env.reset(seeds)
         shape = (len(lane), quota)
         tally = _Tally(
             np.zeros(shape, np.float32), np.zeros(shape, np.int32), np.zeros(shape[0], int)

@@ -11,7 +11,14 @@ from typing import NamedTuple
 
 from rondel.envs.registry import equivalents, world_of
 from rondel.execution.backends import registry
-from rondel.execution.telemetry.timing import CALLBACK, OUTPUT, PYTHON, SIMULATOR, TRANSPORT
+from rondel.execution.telemetry.timing import (
+    CALLBACK,
+    EVALUATION,
+    OUTPUT,
+    PYTHON,
+    SIMULATOR,
+    TRANSPORT,
+)
 from rondel.run.profiling.diagnosis import DISPATCH, RESTARTS, UNEVEN, Verdict
 from rondel.run.profiling.run_profile import IN_TURN, Profile, RunFacts
 
@@ -108,7 +115,8 @@ _STAGES = ("env", "policy", "memory", "label", "gradient", "update", "actor", "l
 _ANY = (*_STAGES, PYTHON, DISPATCH, TRANSPORT)
 
 RULES = (
-    Rule((CALLBACK,), "Call callbacks less often, or do less in them: all else waits meanwhile."),
+    Rule((CALLBACK,), "Let hooks see fewer rounds, or do less in them: all else waits meanwhile."),
+    Rule((EVALUATION,), "Evaluate less often (--eval-every) or less (--eval-episodes)."),
     Rule((OUTPUT,), "Longer rounds (--rollout) write less often.", trains=True),
     Rule((RESTARTS,), "Restarts of copies: {profile.restarts}. The log says why."),
     Rule(

@@ -12,7 +12,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import NamedTuple
 
-from rondel.execution.telemetry.timing import CALLBACK, OUTPUT, PYTHON, TRANSPORT
+from rondel.execution.telemetry.timing import CALLBACK, EVALUATION, OUTPUT, PYTHON, TRANSPORT
 from rondel.run.profiling.run_profile import Piece, Profile
 
 UNEVEN, RESTARTS, DISPATCH = "uneven copies", "restarts", "dispatch"
@@ -24,7 +24,8 @@ _WHERE = {  # the work of a bottleneck whose name doesn't tell
     "actor": " in env+policy",
     "learner": " in memory+gradient+update",
     "all": " in one program",
-    CALLBACK: " in callbacks between rounds",
+    CALLBACK: " in hooks between rounds",
+    EVALUATION: " in greedy episodes",
     OUTPUT: " in metrics, display and checkpoints",
     UNEVEN: " waiting for the slowest copy",
     RESTARTS: " restarting copies",
@@ -173,7 +174,7 @@ def costs_of(piece: Piece) -> dict[str, float]:
     costs: dict[str, float] = {}
     for share in piece.shares:
         if not share.waits:
-            plain = share.kind not in (TRANSPORT, PYTHON, CALLBACK, OUTPUT)
+            plain = share.kind not in (TRANSPORT, PYTHON, CALLBACK, OUTPUT, EVALUATION)
             name = share.stage if plain else share.kind
             costs[name] = costs.get(name, 0.0) + share.part
     return costs

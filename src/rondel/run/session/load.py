@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from rondel.execution.backends import registry
+from rondel.run.session.limits import resumed_limits
 from rondel.run.session.run import Run
-from rondel.run.session.stop_conditions import resumed_limits
 from rondel.run.storage import locate, metadata, run_folder
 
 OTHER_MACHINE = "XLA had other flags or threads before: last bits may differ"
@@ -36,7 +36,7 @@ def load(
     metadata.check_lanes(found, before)
     setup = run_folder.setup_from(before, algorithm, env, config, network, placing)
     metadata.check_learner(found, setup)
-    run = Run(setup, limits, setup.machine, run_folder.home_of(found))
+    run = Run(setup, limits, run_folder.home_of(found))
     try:
         run.restore(found, memory)
     except BaseException:

@@ -14,18 +14,27 @@ import jax.numpy as jnp
 from rondel.envs.guard.guarded_env import with_deadline
 from rondel.errors import RondelError, at_least
 from rondel.execution.backends.protocol import Backend
+from rondel.execution.backends.registry import BackendOptions, find
 from rondel.execution.loop.ring import Ring
 from rondel.execution.loop.rounds import Report
 from rondel.execution.loop.sync_loop import Limits, run_rounds
 from rondel.execution.stages import episode_stats
-from rondel.run.policy.evaluation import Evaluation, run_episodes
+from rondel.plan.resources import resources_for
+from rondel.run.policy.evaluation import Evaluation, Evaluator
 from rondel.run.policy.policy import Policy
-from rondel.run.session.create_backend import create_backend
 from rondel.run.setup.prepare import Setup
 from rondel.run.storage import checkpoint, locate
 from rondel.run.storage.metadata import read
 from rondel.run.storage.run_folder import run_metadata
 from rondel.types import Tree
+
+
+def create_backend(setup: Setup) -> Backend:
+    """The backend on which the copies of a run's plan run; it imports what it needs."""
+    options = setup.options
+    resources = resources_for(setup.plan, options.resources) if options.resources else None
+    given = BackendOptions(options.deadline, options.restarts, resources, options.address)
+    return find(options.on).create(given)
 
 
 class Run:
@@ -35,14 +44,16 @@ class Run:
         self,
         setup: Setup,
         limits: Limits,
-        machine: str,
         path: Path | None = None,
         backend: Backend | None = None,
     ) -> None:
-        self.setup, self.limits, self.machine, self.path = setup, limits, machine, path
+        self.setup, self.limits, self.path = setup, limits, path
         self.ring = Ring(setup.task, setup.plan, backend or create_backend(setup))
         self._asked = itertools.count()
-        self.eval_episodes = 100  # that it plays at its end
+        self.eval_episodes = 100  # greedy episodes of each evaluation; there is one at the end
+        self.eval_every = 0  # steps between evaluations during training; 0 for none
+        self.evaluation: Evaluation | None = None  # the one at the end
+        self.checkpoint: Path | None = None  # the newest in its folder
         self.env_named: str | None = None  # how its environment was asked for, if by a name
         self.at_a_time = 1  # seeds that train beside each other and share the machine, with it
         self.notes: list[str] = []  # what its user should know, such as of a loaded checkpoint
@@ -87,18 +98,21 @@ class Run:
         task = self.setup.task
         seed = task.seed if seed is None else seed
         world = with_deadline(task.env, self.setup.options.deadline)
-        return run_episodes(task.algorithm, world, self.ring.acting(), episodes, seed)
+        return Evaluator(task.algorithm, world, episodes).play(self.ring.acting(), seed)
 
     def save(self, folder: Path | None = None) -> Path:
         """Write a checkpoint into the run's folder, or into another."""
         folder = folder or self.path
         if folder is None:
             raise RondelError("This run has no folder to save into: name one, run.save(folder).")
-        meta = run_metadata(self.setup, self.limits.steps, self.limits.until_return, self.machine)
+        meta = run_metadata(self.setup, self.limits)
         ring = self.ring
         meta |= {"round": ring.round, "steps": ring.steps, "in_flight": len(ring.pending)}
-        meta |= {"eval_episodes": self.eval_episodes}
-        return checkpoint.save(folder, ring.tree(), ring.stored(), meta)
+        meta |= {"eval_episodes": self.eval_episodes, "eval_every": self.eval_every}
+        saved = checkpoint.save(folder, ring.tree(), ring.stored(), meta)
+        if folder == self.path:
+            self.checkpoint = saved
+        return saved
 
     def restore(self, path: Path, with_memory: bool = True) -> None:
         """Go on from a checkpoint; if its memory is gone or left out, that stays empty."""
@@ -112,7 +126,8 @@ class Run:
             memory = empty
         state, memory = jax.tree.map(jnp.array, (state, memory))
         self.ring.restore(state, memory, saved.round, saved.steps)
-        self.eval_episodes = saved.eval_episodes
+        self.eval_episodes, self.eval_every = saved.eval_episodes, saved.eval_every
+        self.checkpoint = path
 
     def close(self) -> None:
         """Free what the environments hold."""

@@ -38,6 +38,7 @@ class SavedRun(NamedTuple):
     steps: int
     in_flight: int  # rounds started but not learned from
     eval_episodes: int
+    eval_every: int
 
 
 _BELOW = {
@@ -47,6 +48,7 @@ _BELOW = {
     "steps": 2**63,
     "in_flight": 2_000,
     "eval_episodes": 2**31,
+    "eval_every": 2**63,
 }
 
 

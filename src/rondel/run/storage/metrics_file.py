@@ -68,8 +68,8 @@ class MetricsFile:
 
     def write(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the row as it is in the file, in plain numbers."""
-        plain = {name: _plain(value) for name, value in row.items()}
-        line = json.dumps(plain) + "\n"
+        written = {name: plain(value) for name, value in row.items()}
+        line = json.dumps(written) + "\n"
         left = memoryview(line.encode())
         try:
             while left:
@@ -79,7 +79,7 @@ class MetricsFile:
                 self._file.truncate(self._end)
             raise self._refusal(error) from error
         self._end += len(line)
-        return plain
+        return written
 
     def sync(self) -> None:
         """Let the rows outlast a loss of power, as the checkpoint does that comes after them."""
@@ -153,7 +153,7 @@ def _length_until(path: Path, steps: int) -> int:
     return max((end for _, end in kept), default=0)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """What JSON can hold: NumPy and JAX scalars become Python's, what isn't finite becomes None."""
     value = value.item() if hasattr(value, "item") else value
     return None if isinstance(value, float) and not math.isfinite(value) else value

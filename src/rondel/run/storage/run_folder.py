@@ -17,6 +17,7 @@ from rondel.algorithms import catalogue
 from rondel.envs.registry import id_without_world, names
 from rondel.envs.world import split
 from rondel.errors import RondelError
+from rondel.execution.loop.sync_loop import Limits
 from rondel.plan.parser import parse
 from rondel.run.setup.options import Options
 from rondel.run.setup.prepare import Setup, prepare
@@ -99,7 +100,7 @@ def _make(path: Path) -> None:
         ) from error
 
 
-def run_metadata(setup: Setup, steps: int, until_return: float, machine: str) -> dict[str, Any]:
+def run_metadata(setup: Setup, limits: Limits) -> dict[str, Any]:
     """A run in words and numbers that JSON can hold; `setup_from` reads it back."""
     spec = setup.task.env.spec
     config = setup.config
@@ -109,11 +110,11 @@ def run_metadata(setup: Setup, steps: int, until_return: float, machine: str) ->
         "seed": setup.task.seed,
         "config": _as_dict(config),
         "options": dataclasses.asdict(setup.options),
-        "total_steps": steps,
-        "until_return": until_return if until_return != float("inf") else None,
+        "total_steps": limits.steps,
+        "until_return": limits.until_return if limits.until_return != float("inf") else None,
         "observation": spaces.to_json(spec.observation),
         "action": spaces.to_json(spec.action),
-        "machine": machine,
+        "machine": setup.machine,
         "versions": {
             n: importlib.metadata.version(n) for n in ("rondel", "jax", "jaxlib", "numpy")
         },

@@ -1,6 +1,6 @@
-"""Runs that differ by their seed alone, from their first rounds to their last.
+"""Runs that differ by their seed alone.
 
-Where the ring is one program over a JAX environment, all seeds are in one vectorised program.
+Where a run is one program over a JAX environment, all seeds share that program, side by side.
 Elsewhere each has its own ring on the run's backend: some at a time, or one after another.
 """
 
@@ -8,35 +8,28 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
 from rondel.envs.guard.crash_report import forbid_exit_zero
 from rondel.execution.backends import registry
 from rondel.execution.loop import seed_parallel
-from rondel.execution.loop.rounds import Report
-from rondel.execution.loop.sync_loop import (
-    Limits,
-    NotFinite,
-    is_finished,
-    next_pace,
-    stop_if_not_finite,
-)
-from rondel.execution.telemetry.timing import CALLBACK, OUTPUT, PYTHON
-from rondel.run.display.display import Display
+from rondel.execution.loop.sync_loop import Limits, NotFinite
+from rondel.run.display.display import Display, Silent
+from rondel.run.display.round_record import RoundRecord
 from rondel.run.preflight import render
+from rondel.run.preflight.memory_estimate import MemoryEstimate
 from rondel.run.session.run import Run
 from rondel.run.setup import jax_process
 from rondel.run.setup.prepare import Setup
 from rondel.run.storage import run_folder
 from rondel.run.training import train_loop
+from rondel.run.training.hooks import Hook
 from rondel.run.training.seed_display import SeedDisplay, SingleSeedDisplay, ending, result
-from rondel.run.training.signals import StopRequest, end_on_sigterm, stop_on_signals
-from rondel.run.training.train_loop import Callback, RunWriter, resume_command, run_training
+from rondel.run.training.signals import StopRequest, stop_on_signals
 
 
 class Job(NamedTuple):
@@ -44,10 +37,10 @@ class Job(NamedTuple):
 
     setup: Setup
     limits: Limits
-    machine: str
     path: Path
     eval_episodes: int
-    found: Path | None = None  # the checkpoint that it goes on from
+    eval_every: int
+    checkpoint: Path | None = None  # which it goes on from
     round: int = 0  # of that
     notes: tuple[str, ...] = ()
 
@@ -56,15 +49,15 @@ class Job(NamedTuple):
         return self.setup.task.seed
 
     def run(self, backend: Any = None) -> Run:
-        """The run itself, as its checkpoint has it."""
-        run = Run(self.setup, self.limits, self.machine, self.path, backend)
+        """The run itself, restored from its checkpoint."""
+        run = Run(self.setup, self.limits, self.path, backend)
         try:
-            if self.found:
-                run.restore(self.found)
+            if self.checkpoint:
+                run.restore(self.checkpoint)
         except BaseException:
             run.close()
             raise
-        run.eval_episodes = self.eval_episodes
+        run.eval_episodes, run.eval_every = self.eval_episodes, self.eval_every
         run.notes += self.notes
         return run
 
@@ -90,35 +83,57 @@ class Runs(Sequence[Run]):
         return len(self._runs)
 
 
+class _Locked(Hook):
+    """A user's hook that several threads share: called by one at a time."""
+
+    def __init__(self, hook: Hook, lock: threading.RLock) -> None:
+        self._hook, self._lock = hook, lock
+        heard = type(hook).after_round is not Hook.after_round
+        self.kind, self.pause_every = hook.kind, hook.pause_every if heard else 0
+
+    def after_round(self, run: Run, record: RoundRecord) -> Any:
+        with self._lock:
+            return self._hook.after_round(run, record)
+
+    def at_checkpoint(self, run: Run) -> None:
+        with self._lock:
+            self._hook.at_checkpoint(run)
+
+    def at_end(self, run: Run) -> None:
+        with self._lock:
+            self._hook.at_end(run)
+
+
 def run_seeds(
     jobs: Sequence[Job],
     path: Path,
-    callbacks: Sequence[Callback],
+    own: Sequence[Hook],
     display: Display | None,
     began: float,
     log: Sequence[str],
 ) -> Runs:
-    """Run all of them to their limits. `path` is the folder that holds theirs."""
-    first = jobs[0].setup
+    """Run all seeds to their limits. `path` is the folder that holds theirs."""
+    setup, shown = jobs[0].setup, display or Silent()
+    seeds = SeedDisplay(shown, path, [job.seed for job in jobs])
+    stackable = setup.lowering.stackable
+    width = len(jobs) if stackable else parallel_seeds(setup, len(jobs))
     last = f"The runs failed; their folders are in {path}."
-    again = resume_command(path, log)
-    shown = SeedDisplay(display, path, first, [job.seed for job in jobs])
     try:
+        memory = train_loop.estimate_memory(setup, width) if display else None
         with forbid_exit_zero(train_loop.EXITED_EARLY):
-            if first.lowering.stackable:
-                runs, lost = _together(jobs, callbacks, shown, began, log)
+            if stackable:
+                runs, lost = _together(jobs, own, seeds, memory, began, log)
             else:
-                runs, lost = _apart(jobs, callbacks, shown, log)
+                runs, lost = _apart(jobs, own, seeds, memory, width, log)
         if lost:
             last = f"{len(lost)} of {len(jobs)} seeds failed; all folders are in {path}."
-            raise _lost(lost, len(jobs))
+            others = "" if len(lost) == len(jobs) else " The other seeds finished."
+            said = " ".join(f"Seed {seed}: {error}" for seed, error in lost.items())
+            raise NotFinite(said + others)
         done = Runs(path, runs, time.monotonic() - began)
         last = ending(done.result)
-    except _Stopped as stopped:
-        last = f"Stopped; go on with {again}."
-        raise stopped.error from None
-    except KeyboardInterrupt:  # a second one, which does not wait
-        last = f"Stopped at once; go on with {again} from what was saved."
+    except KeyboardInterrupt:
+        last = f"Stopped; continue with {train_loop.resume_command(path, log)}."
         raise
     finally:
         run_folder.release(path, *(job.path for job in jobs))
@@ -126,186 +141,83 @@ def run_seeds(
     return done
 
 
-class _Stopped(KeyboardInterrupt):
-    """Ctrl-C or SIGTERM was obeyed: all that was under way is saved."""
-
-    def __init__(self, stop: StopRequest) -> None:
-        super().__init__()
-        self.error = stop.error()
-
-
-def _lost(lost: dict[int, NotFinite], of: int) -> NotFinite:
-    """What to say of seeds that came to no end."""
-    others = "" if len(lost) == of else " The other seeds are at their end."
-    return NotFinite(" ".join(f"Seed {seed}: {error}" for seed, error in lost.items()) + others)
-
-
-# All in one program.
-
-
 def _together(
     jobs: Sequence[Job],
-    callbacks: Sequence[Callback],
+    own: Sequence[Hook],
     display: SeedDisplay,
+    memory: tuple[MemoryEstimate, int] | None,
     began: float,
     log: Sequence[str],
 ) -> tuple[list[Run], dict[int, NotFinite]]:
-    """Side by side in one program -> the runs, and why some of them are lost."""
-    task, room = jobs[0].setup.task, display.fitting(len(jobs))
+    """Side by side in one program -> the runs, and by seed why some of them are lost."""
+    task, how = jobs[0].setup.task, "side by side in one program"
     stacked = None if seed_parallel.can_stack(task, [job.round for job in jobs]) else False
     rings = seed_parallel.Rings(task, [job.seed for job in jobs], stacked)
+    evaluator = train_loop.evaluator_for(jobs[0].setup, jobs[0].eval_episodes)
     with ExitStack() as stack:
         stack.callback(rings.close)
         runs = [stack.enter_context(job.run(rings.backend(i))) for i, job in enumerate(jobs)]
         for run in runs:
             run.at_a_time = len(runs)
-        display.begin(render.rows(runs[0], *room) if room else [], "side by side in one program")
-        logs = [
-            stack.enter_context(
-                RunWriter(run, began, log, partial(display.note, job.seed), job.found)
-            )
-            for run, job in zip(runs, jobs, strict=True)
+        display.start(render.rows(runs[0], *memory) if memory else [], how)
+        shown = [SingleSeedDisplay(display, job.seed, how) for job in jobs]
+        hooked = [
+            stack.enter_context(train_loop.HookedRun(run, began, log, one, own, evaluator))
+            for run, one in zip(runs, shown, strict=True)
         ]
-        with stop_on_signals() as stop:
-            lost = _rounds(rings, logs, callbacks, display, stop)
-            kept = [one for i, one in enumerate(logs) if i not in lost]
-            for one in kept:
-                one.save()
-        if stop.is_set():
-            raise _Stopped(stop)
-        with end_on_sigterm():
-            for one in kept:
-                one.finish()
+        lost = train_loop.run_rings(rings, hooked, display.note)
     return runs, {jobs[i].seed: error for i, error in lost.items()}
 
 
-def _rounds(
-    rings: seed_parallel.Rings,
-    logs: Sequence[RunWriter],
-    callbacks: Sequence[Callback],
-    display: SeedDisplay,
-    stop: StopRequest,
-) -> dict[int, NotFinite]:
-    """All rounds up to the limits or the wish to stop -> those whose loss is no number."""
-    limits = logs[0].run.limits
-    each = [log.run.ring for log in logs]
-    going = [i for i, ring in enumerate(each) if not is_finished(ring, limits)]
-    lost: dict[int, NotFinite] = {}
-    n, last = 1, time.monotonic()
-    compiling = train_loop.CompileNotice(logs[0].run, display.say)
-    compiling.before()
-    while going and not stop.is_set():
-        started = time.monotonic()
-        told = rings.advance(each, going, limits, n)
-        for i in going:
-            each[i].settle()
-        compiling.after()
-        rings.meter.mark("driver", PYTHON)
-        most = rings.capacity
-        n = 1 if callbacks else next_pace(n, time.monotonic() - started, most)
-        for i in list(going):
-            try:
-                over = _take(logs[i], told[i], callbacks, display)
-            except NotFinite as error:
-                lost[i], over = error, True
-                logs[i].give_up(error)
-            if over or is_finished(each[i], limits):
-                going.remove(i)
-                rings.end(i)
-                if i not in lost:
-                    logs[i].save()
-        if time.monotonic() - last > train_loop.CHECKPOINT_SECONDS:
-            for i in going:
-                logs[i].save()
-            last = time.monotonic()
-        rings.meter.mark("driver", OUTPUT)
-    return lost
-
-
-def _take(
-    log: RunWriter, reports: list[Report], callbacks: Sequence[Callback], display: SeedDisplay
-) -> bool:
-    """Write down and show what a seed has done; True if a callback wants it to end there."""
-    stop_if_not_finite(reports, log.run.advice)
-    answers: list[Any] = []
-    meter = log.run.ring.meter
-    for report in reports:
-        display.update(log.run.setup.task.seed, log.take(report))
-        meter.mark("driver", OUTPUT)
-        if callbacks:
-            answers = [callback(log.run, report) for callback in callbacks]
-            meter.mark("driver", CALLBACK)
-    return any(answers)
-
-
-# Each on its own ring.
-
-
 def _apart(
-    jobs: Sequence[Job], callbacks: Sequence[Callback], display: SeedDisplay, log: Sequence[str]
+    jobs: Sequence[Job],
+    own: Sequence[Hook],
+    display: SeedDisplay,
+    memory: tuple[MemoryEstimate, int] | None,
+    width: int,
+    log: Sequence[str],
 ) -> tuple[list[Run], dict[int, NotFinite]]:
-    """Each on the run's backend, some at a time -> the runs, and why some of them are lost."""
+    """Each on its own ring, some at a time -> the runs, and by seed why some of them are lost."""
     lost: dict[int, NotFinite] = {}
-    width = parallel_seeds(jobs[0].setup, len(jobs))
-    room = display.fitting(width)
     how = "one after another" if width == 1 else f"{width} at a time"
-    turn = threading.RLock()
+    lock = threading.RLock()
+    locked = [_Locked(hook, lock) for hook in own]
 
-    def called(callback: Callback) -> Callback:
-        def one_by_one(run: Run, report: Report) -> Any:
-            with turn:
-                return callback(run, report)
-
-        return one_by_one
-
-    wrapped = [called(callback) for callback in callbacks]
-
-    def one(job: Job, stop: StopRequest) -> Run | None:
+    def train(job: Job, stop: StopRequest) -> Run | None:
         if stop.is_set():
-            raise _Stopped(stop)
+            return None
         try:
             shown = SingleSeedDisplay(display, job.seed, how)
             began, run = time.monotonic(), job.run()
             stop.listen()  # Ray has its own handler of SIGTERM from its start on
             run.at_a_time = width
-            return run_training(run, room, wrapped, shown, began, log, job.found, stop)
+            return train_loop.run_training(run, memory, locked, shown, began, log, stop)
         except NotFinite as error:
             lost[job.seed] = error
             return None
-        except KeyboardInterrupt:
-            if stop.hurried:
-                raise
-            raise _Stopped(stop) from None
-        except BaseException:
+        except BaseException as error:
+            saved = stop.is_set() and not stop.hurried
             stop.set()  # the others save what they have
+            if isinstance(error, KeyboardInterrupt) and saved:
+                return None
             raise
 
-    with stop_on_signals() as stop:
+    with stop_on_signals() as stop, ThreadPoolExecutor(width, "rondel seed") as pool:
         if width == 1:
-            runs = [one(job, stop) for job in jobs]
+            runs = [train(job, stop) for job in jobs]
         else:
-            runs = _in_threads(width, [partial(one, job, stop) for job in jobs])
-        if stop.is_set():  # while the last of them was evaluated
-            raise _Stopped(stop)
+            answers = [pool.submit(train, job, stop) for job in jobs]
+            wait(answers)
+            runs = [answer.result() for answer in answers]
+        if stop.is_set():
+            raise stop.error()
     return [run for run in runs if run is not None], lost
-
-
-def _in_threads(width: int, asked: list[Callable[[], Any]]) -> list[Any]:
-    """The answers to all of them; if some failed, one that was not only stopped is raised."""
-    with ThreadPoolExecutor(width, "rondel seed") as pool:
-        answers = [pool.submit(each) for each in asked]
-        wait(answers)
-    errors = [error for answer in answers if (error := answer.exception()) is not None]
-    errors.sort(key=lambda error: isinstance(error, _Stopped))
-    if errors:
-        raise errors[0]
-    return [answer.result() for answer in answers]
 
 
 def parallel_seeds(setup: Setup, seeds: int) -> int:
     """How many seeds have a ring at the same time: as many as there are cores for.
 
-    A cluster that a run has started for itself ends with it, so of a remote backend it is one.
+    A cluster that a run has started for itself ends with it, so on a remote backend it is one.
     """
     if not registry.find(setup.options.on).beside:
         return 1

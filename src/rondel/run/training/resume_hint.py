@@ -1,4 +1,4 @@
-"""What to do in place of a checkpoint that is damaged: a command that works as it stands."""
+"""The command that resumes from the last good checkpoint, where the newest one is damaged."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from rondel.run.storage import metadata, run_folder
 from rondel.run.storage.checkpoint import CheckpointError
 
 _FLAGS = (
-    *("steps", "until_return", "eval_episodes", "env", "algorithm", "network", "log"),
+    *("steps", "until_return", "eval_episodes", "eval_every", "env", "algorithm", "network", "log"),
     *("plan", "lag", "free", "on", "resources", "address", "deadline", "restarts"),
 )
-_CONFIG_BYTES = 1 << 24  # a config.json beyond is none of ours
+_CONFIG_BYTES = 1 << 24  # a larger config.json is not ours
 
 
 @contextmanager
 def offer_resume_hint(asked: dict[str, Any]) -> Iterator[None]:
-    """Where a checkpoint is found to be damaged, say how to do what was asked from another one."""
+    """Add to the error for a damaged checkpoint the command that resumes from a good one."""
     try:
         yield
     except CheckpointError as damage:
@@ -34,9 +34,9 @@ def offer_resume_hint(asked: dict[str, Any]) -> Iterator[None]:
 
 
 def resume_hint(good: Path, asked: dict[str, Any]) -> str:
-    """The `rondel resume` that does from a good checkpoint what was asked of its run.
+    """The `rondel resume` that does the request from a good checkpoint.
 
-    An older checkpoint may be from before the run was given another goal, and be at its own.
+    An older checkpoint may be from before the run was given a new goal, which the flags then name.
     """
     given = {name: asked[name] for name in _FLAGS if asked.get(name) is not None}
     words = ["rondel", "resume", str(good)]
@@ -52,11 +52,11 @@ def resume_hint(good: Path, asked: dict[str, Any]) -> str:
 
 
 def _goal(good: Path) -> dict[str, Any]:
-    """What the run was last to reach, as far as that is known and not what `good` says."""
+    """Flags for the run's newest goal, where `good` has another."""
     home, before = run_folder.home_of(good), metadata.read(good)
     steps, goal = _last(home) or (before.total_steps, before.until_return)
     if steps <= before.steps and run_folder.is_finished(home, good):
-        steps = 2 * before.steps  # what it was last to reach is not known: it can still go on
+        steps = 2 * before.steps  # its newest goal is unknown: let it continue
     flags: dict[str, Any] = {}
     if steps != before.total_steps:
         flags["steps"] = steps
@@ -66,7 +66,7 @@ def _goal(good: Path) -> dict[str, Any]:
 
 
 def _last(home: Path) -> tuple[int, float | None] | None:
-    """Steps and goal of the run that last wrote into a folder, if it left word of them."""
+    """Steps and return that config.json of a folder asks for, if it is there."""
     try:
         with (home / "config.json").open("rb") as file:
             config = json.loads(file.read(_CONFIG_BYTES))

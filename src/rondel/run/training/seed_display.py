@@ -1,4 +1,4 @@
-"""What is shown of several seeds while they train, and told of them at the end."""
+"""The display of several seeds while they train, and their result at the end."""
 
 from __future__ import annotations
 
@@ -11,122 +11,92 @@ import numpy as np
 
 from rondel.formatting import plural
 from rondel.run.analysis.interval import interval
-from rondel.run.display.display import Display, Progress, Silent
-from rondel.run.preflight.memory_estimate import MemoryEstimate
+from rondel.run.display.display import Display
+from rondel.run.display.round_record import RoundRecord
 from rondel.run.session.run import Run
-from rondel.run.setup.prepare import Setup
-from rondel.run.training import train_loop
+
+_SCORES = {"return_mean": "return", "eval_return": "greedy"}
 
 
 class SeedDisplay:
-    """One display for all seeds, if there is any."""
+    """One display for all seeds, which may train in threads; its summary is shown once."""
 
-    def __init__(
-        self, display: Display | None, path: Path, setup: Setup, seeds: Sequence[int]
-    ) -> None:
-        self._display, self._path = display or Silent(), path
-        self._setup, self._seeds = setup if display else None, seeds
-        self._began = False
-        self._turn = threading.Lock()
+    def __init__(self, display: Display, path: Path, seeds: Sequence[int]) -> None:
+        self._display, self._path, self._seeds = display, path, seeds
+        self._started = False
+        self._lock = threading.Lock()
 
-    def fitting(self, rings: int) -> tuple[MemoryEstimate, int] | None:
-        """What so many of them take of memory, where someone is shown it."""
-        return train_loop.estimate_memory(self._setup, rings) if self._setup else None
-
-    def begin(self, rows: list[tuple[str, str]], how: str) -> None:
-        """What is said before the first of them, once."""
-        with self._turn:
-            if self._began or not rows:
+    def start(self, summary: list[tuple[str, str]], how: str) -> None:
+        """Show what will run: the summary of one seed, with all seeds in the place of its own."""
+        with self._lock:
+            if self._started or not summary:
                 return
-            self._began = True
-            said = [(label, text) for label, text in rows if label not in ("until", "folder")]
-            until = dict(rows)["until"].rpartition(", seed ")[0]
-            seeds = f"{_listed(self._seeds)}, {how}"
-            said += [("until", until), ("seeds", seeds), ("folder", str(self._path))]
-            self._display.start(said)
+            self._started = True
+            rows = [(label, text) for label, text in summary if label not in ("until", "folder")]
+            until = dict(summary)["until"].rpartition(", seed ")[0]
+            many = len(self._seeds) > 8
+            ends = f"{self._seeds[0]} to {self._seeds[-1]}"
+            seeds = f"{ends if many else ', '.join(map(str, self._seeds))}, {how}"
+            self._display.start(
+                [*rows, ("until", until), ("seeds", seeds), ("folder", str(self._path))]
+            )
 
-    def update(self, seed: int, progress: Progress) -> None:
-        with self._turn:
-            self._display.update(progress._replace(seed=seed))
+    def update(self, record: RoundRecord) -> None:
+        with self._lock:
+            self._display.update(record)
 
-    def note(self, seed: int, message: str) -> None:
-        self.say(f"seed {seed}: {message}")
-
-    def say(self, message: str) -> None:
-        """Of all of them."""
-        with self._turn:
+    def note(self, message: str) -> None:
+        with self._lock:
             self._display.note(message)
-
-    def stop(self, message: str) -> None:
-        self._display.stop(message)
 
 
 class SingleSeedDisplay:
-    """The display of one of them."""
+    """The display of one seed among several."""
 
-    def __init__(self, shown: SeedDisplay, seed: int, how: str) -> None:
-        self._shown, self._seed, self._how = shown, seed, how
+    def __init__(self, display: SeedDisplay, seed: int, how: str) -> None:
+        self._display, self._seed, self._how = display, seed, how
 
     def start(self, summary: list[tuple[str, str]]) -> None:
-        self._shown.begin(summary, self._how)
+        self._display.start(summary, self._how)
 
-    def update(self, progress: Progress) -> None:
-        self._shown.update(self._seed, progress)
+    def update(self, record: RoundRecord) -> None:
+        self._display.update(record._replace(seed=self._seed))
 
     def note(self, message: str) -> None:
-        self._shown.note(self._seed, message)
+        self._display.note(f"seed {self._seed}: {message}")
 
     def stop(self, message: str) -> None:
         """The others may go on."""
 
 
-def _listed(seeds: Sequence[int]) -> str:
-    many = len(seeds) > 8
-    return f"{seeds[0]} to {seeds[-1]}" if many else ", ".join(map(str, seeds))
-
-
 def result(path: Path, runs: Sequence[Run], seconds: float) -> dict[str, Any]:
-    """What `--json` prints: means over seeds with their intervals, then each seed's own."""
+    """What `--json` prints: means over seeds with their intervals, then the results of the runs."""
     results = [run.result for run in runs]
-    told: dict[str, Any] = {name: results[0][name] for name in ("algorithm", "env")}
-    told |= {"seeds": len(runs), "at_a_time": max(run.at_a_time for run in runs)}
-    told |= {"steps": sum(result["steps"] for result in results)}
-    for name in ("return_mean", "eval_return"):
-        known = [result[name] for result in results if result[name] is not None]
-        told |= dict.fromkeys((name, f"{name}_low", f"{name}_high"))
-        if len(known) == len(runs):
-            middle = interval(np.array([known]), iqm=False)
-            told |= dict(
-                zip(
-                    (name, f"{name}_low", f"{name}_high"), map(float, np.ravel(middle)), strict=True
-                )
-            )
-    return told | {"seconds": round(seconds, 3), "path": str(path), "runs": results}
+    means: dict[str, Any] = {name: results[0][name] for name in ("algorithm", "env")}
+    means |= {"seeds": len(runs), "at_a_time": max(run.at_a_time for run in runs)}
+    means |= {"steps": sum(result["steps"] for result in results)}
+    for name in _SCORES:
+        scores = [result[name] for result in results if result[name] is not None]
+        middle: Any = (None, None, None)
+        if len(scores) == len(runs):
+            middle = map(float, np.ravel(interval(np.array([scores]), iqm=False)))
+        means |= zip((name, f"{name}_low", f"{name}_high"), middle, strict=True)
+    return means | {"seconds": round(seconds, 3), "path": str(path), "runs": results}
 
 
 def ending(result: dict[str, Any]) -> str:
-    """What all seeds have come to, as `result` has it: a line for each, then their means."""
+    """The last lines of a training: one for each seed, then their means."""
     lines, seeds = [], result["seeds"]
     for run in result["runs"]:
-        lines.append(
-            f"seed {run['seed']}: {run['steps']:,} steps, {_scores(run)}".removesuffix(", ")
-        )
-    for name, word in _WORDS.items():
+        scores = [
+            f", {word} {run[name]:.1f}" for name, word in _SCORES.items() if run[name] is not None
+        ]
+        lines.append(f"seed {run['seed']}: {run['steps']:,} steps{''.join(scores)}")
+    for name, word in _SCORES.items():
         if result[name] is not None:
             low, high = result[f"{name}_low"], result[f"{name}_high"]
             mean = f"{word}, mean over seeds: {result[name]:.1f}"
-            known = f", 95 % interval {low:.1f} to {high:.1f}" if seeds > 1 else ""
-            lines.append(mean + known)
+            lines.append(mean + (f", 95 % interval {low:.1f} to {high:.1f}" if seeds > 1 else ""))
     lines.append(f"Done: {plural(seeds, 'seed')} in {result['seconds']:.1f} s")
     lines.append(f"Each is a run in {result['path']}")
     return "\n".join(lines)
-
-
-_WORDS = {"return_mean": "return", "eval_return": "greedy"}
-
-
-def _scores(result: dict[str, Any]) -> str:
-    said = [
-        f"{word} {result[name]:.1f}" for name, word in _WORDS.items() if result[name] is not None
-    ]
-    return ", ".join(said)

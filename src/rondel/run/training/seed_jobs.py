@@ -1,4 +1,4 @@
-"""What `--seeds` asks for: a folder with an ordinary run for each, OUT/seed-0, OUT/seed-1, …"""
+"""The runs of `--seeds`, new or resumed: an ordinary folder for each, OUT/seed-0, OUT/seed-1, …"""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from rondel.errors import RondelError
 from rondel.execution.loop.sync_loop import Limits, is_over
 from rondel.execution.stages.episode_stats import RecentEpisodes
+from rondel.run.session.limits import resumed_evaluation, resumed_limits
 from rondel.run.session.load import OTHER_MACHINE
-from rondel.run.session.stop_conditions import resumed_limits
 from rondel.run.setup.prepare import Setup
 from rondel.run.storage import checkpoint, locate, metadata, run_folder
 from rondel.run.training.multi_seed import Job
@@ -19,24 +19,22 @@ _MOST = 1_000  # each has a folder, and a place in the program
 
 
 def jobs_for(
-    request: tuple[Setup, Limits, str],
-    seed: int,
+    setup: Setup,
+    limits: Limits,
     seeds: int,
     out: str | os.PathLike[str] | None,
-    eval_episodes: int,
+    evaluation: tuple[int, int],
 ) -> tuple[list[Job], Path]:
-    """The runs of several seeds, and the folder that holds theirs."""
+    """The runs of several new seeds, and the folder that holds theirs."""
+    seed = setup.task.seed
     most = min(_MOST, 2**32 - seed)
     if not isinstance(seeds, int) or isinstance(seeds, bool) or not 1 <= seeds <= most:
-        raise RondelError(
-            f"seeds={seeds!r:.40} can't be trained: a whole number from 1 to {most} would work."
-        )
-    setup, limits, here = request
+        raise RondelError(f"seeds must be an integer from 1 to {most:,}, got {seeds!r:.40}.")
     every = range(seed, seed + seeds)
     path = run_folder.claim(out, setup.name, setup.env_id, f"seeds{every[0]}-{every[-1]}")
     paths = run_folder.claim_for_seeds(path, every)
     jobs = [
-        Job(_with_seed(setup, each), limits, here, mine, eval_episodes)
+        Job(_with_seed(setup, each), limits, mine, *evaluation)
         for each, mine in zip(every, paths, strict=True)
     ]
     return jobs, path
@@ -45,15 +43,15 @@ def jobs_for(
 def resumed_jobs(
     path: Path,
     seeds: dict[int, Path],
-    wanted: tuple[int | None, float | None, int | None],
+    wanted: tuple[int | None, float | None, int | None, int | None],
     brought: dict[str, Any],
     placing: dict[str, Any],
 ) -> list[Job]:
-    """The runs of several seeds, each from its newest checkpoint; from its start if it has none."""
-    steps, until_return, eval_episodes = wanted
+    """The runs of several seeds, each from its newest checkpoint, or from its start."""
+    steps, until_return, *evaluation = wanted
     found = {seed: locate.find_checkpoint(mine) for seed, mine in seeds.items() if _is_begun(mine)}
     if not found:
-        locate.find_checkpoint(next(iter(seeds.values())))  # says what would work
+        locate.find_checkpoint(next(iter(seeds.values())))  # says what to give instead
     read = {seed: metadata.read(where) for seed, where in found.items()}
     like = next(iter(read.values()))
     limits = resumed_limits(like, steps, until_return)
@@ -66,15 +64,13 @@ def resumed_jobs(
             metadata.check_lanes(where, before)
             metadata.check_learner(where, setup)
             ended.append(_is_ended(where, before, limits))
-        plays = before.eval_episodes if eval_episodes is None else eval_episodes
         notes = () if before.machine == setup.machine else (OTHER_MACHINE,)
-        job = Job(
-            _with_seed(setup, seed), limits, setup.machine, mine, plays, where, before.round, notes
-        )
-        jobs.append(job)
+        asked = resumed_evaluation(before, *evaluation)
+        asks = (_with_seed(setup, seed), limits, mine, *asked)
+        jobs.append(Job(*asks, where, before.round, notes))
     if len(ended) == len(jobs) and all(ended):
         raise RondelError(
-            f"The runs in {path} are at their end. To go on, name a larger total, such as "
+            f"The runs in {path} are already finished. To continue, give a larger total, such as "
             f"steps={2 * limits.steps} (--steps on the command line), and another until_return if "
             "they have one (inf for none)."
         )
@@ -86,17 +82,17 @@ def _is_begun(path: Path) -> bool:
 
 
 def _check_same(path: Path, before: metadata.SavedRun, like: metadata.SavedRun) -> None:
-    """Refuse a run that differs from the others by more than its seed."""
+    """Refuse a run that differs from the others in more than its seed."""
     names = ("algorithm", "env", "seed", "config", "options")
     if others := [name for name in names if getattr(before, name) != getattr(like, name)]:
         raise RondelError(
-            f"{path} differs in its {others[0]} from what stands beside it: go on with each of "
-            "these runs by itself."
+            f"{path} differs from its neighbours in its {others[0]}: resume each of these runs by "
+            "itself."
         )
 
 
 def _is_ended(path: Path, before: metadata.SavedRun, limits: Limits) -> bool:
-    """Has a run reached its limits, and written down all that it does at its end?"""
+    """Has a run reached its limits, and written all that it writes at its end?"""
     kept = checkpoint.read_arrays(path, "recent/")
     held: list[Any] = [kept[f"recent/{name}"] for name in RecentEpisodes._fields]
     over = is_over(before.steps, RecentEpisodes(*held), limits)
@@ -104,5 +100,5 @@ def _is_ended(path: Path, before: metadata.SavedRun, limits: Limits) -> bool:
 
 
 def _with_seed(setup: Setup, seed: int) -> Setup:
-    """The same run with another seed."""
+    """A setup with another seed."""
     return setup._replace(task=setup.task._replace(seed=seed))

@@ -1,90 +1,62 @@
-"""How long a run has taken and how quick it is, in rows, progress and its result."""
+"""Speed and time of a run, and the records of its rounds."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 from rondel.execution.loop.rounds import Report
-from rondel.run.display.display import Progress
-from rondel.run.policy.evaluation import Evaluation
+from rondel.run.display.round_record import Goal, RoundRecord
 from rondel.run.profiling.live import LiveUtilisation
 from rondel.run.session.run import Run
 
 
 class Throughput:
-    """Speed and time of a run, and the rows that tell of them.
+    """Makes the records of a run's rounds from reports and the clock.
 
-    Compilation is not speed, so of a run that is one call none is known. As soon as every program
-    has run, it is that since then: what a warm-up does, which learns nothing, is no measure of it.
+    The speed is unknown until a second call has come back, since the first one compiles. It is
+    measured anew once every program has run: a warm-up, which learns nothing, is faster.
     """
 
     def __init__(self, run: Run, began: float) -> None:
-        self.run, self.began = run, began
-        self.first: tuple[float, int] | None = None  # when the first call came back, with how much
-        self.settled = False  # has every program run? Then `first` is when that was
-        self.last = self._before = (began, run.steps)
-        self._window = LiveUtilisation(run)
-
-    def tick(self) -> None:
-        now = time.monotonic()
-        if self.first is None or (self.run.ring.base and not self.settled):
-            self.first = (now, self.run.steps)
-            self.settled = self.run.ring.base is not None
-        if self.run.steps != self.last[1]:  # another call has come back
-            self._before = self.last
-            self.last = (now, self.run.steps)
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self.began
-
-    @property
-    def steps_per_second(self) -> float:
-        if self.first is None or self.last[0] <= self.first[0]:
-            return 0.0
-        return (self.last[1] - self.first[1]) / (self.last[0] - self.first[0])
-
-    def _when(self, report: Report) -> float:
-        """Seconds until a round was done. Of those that one call did, each took as long a step."""
-        (began, steps), (ended, more) = self._before, self.last
-        part = (report.steps - steps) / (more - steps) if more > steps else 1.0
-        return began + part * (ended - began) - self.began
-
-    def progress(self, report: Report) -> Progress:
-        run = self.run
-        goal = run.limits.until_return
-        return Progress(
-            run.setup.name,
-            run.setup.env_id,
-            report.steps,
-            run.limits.steps,
-            self.seconds,
-            self.steps_per_second,
-            report.episodes,
-            report.return_mean,
-            report.length_mean,
-            report.metrics,
-            None if goal == float("inf") else goal,
-            self._window.look(),
-            settled=self.settled,
+        self._run, self._began = run, began
+        goal, until = run.limits.steps, run.limits.until_return
+        self._goal = Goal(
+            run.setup.name, run.setup.env_id, goal, None if until == float("inf") else until
         )
+        self._first: tuple[float, int] | None = None  # time and steps where the speed begins
+        self._steady = False  # whether every program had run by then
+        self._last = (began, run.steps)  # time and steps when the last call came back
 
-    def row(self, report: Report) -> dict[str, Any]:
-        return {
-            "round": report.round,
-            "steps": report.steps,
-            "episodes": report.episodes,
-            "seconds": round(self._when(report), 3),
-            "steps_per_second": round(self.steps_per_second, 1) or None,
-            "return_mean": report.return_mean,
-            "length_mean": report.length_mean,
-            **report.metrics,
-        }
+    @cached_property
+    def _utilisation(self) -> LiveUtilisation:
+        return LiveUtilisation(self._run)
 
-    def result(self, evaluation: Evaluation | None) -> dict[str, Any]:
+    def records(self, reports: Sequence[Report]) -> Iterator[RoundRecord]:
+        """The records of rounds that one call did: each took as long as it has steps."""
+        run, (before, done) = self._run, self._last
+        now, steps = self._last = time.monotonic(), run.steps
+        if self._first is None or (run.ring.base and not self._steady):
+            self._first, self._steady = self._last, run.ring.base is not None
+        for report in reports:
+            part = (report.steps - done) / (steps - done) if steps > done else 1.0
+            seconds = round(before + part * (now - before) - self._began, 3)
+            clock = (seconds, self.steps_per_second, self._goal, self._steady)
+            yield RoundRecord(*report, *clock, self._utilisation.look())
+
+    @property
+    def steps_per_second(self) -> float | None:
+        """Steps per second; None while that is unknown."""
+        if self._first is None or self._last[0] <= self._first[0]:
+            return None
+        seconds, steps = (now - first for now, first in zip(self._last, self._first, strict=True))
+        return round(steps / seconds, 1) or None
+
+    def result(self) -> dict[str, Any]:
         """What `--json` prints."""
-        run = self.run
+        run = self._run
         return {
             "algorithm": run.setup.name,
             "env": run.setup.env_id,
@@ -92,8 +64,8 @@ class Throughput:
             "steps": run.steps,
             "episodes": run.episodes,
             "return_mean": run.return_mean,
-            "eval_return": evaluation.mean if evaluation else None,
-            "steps_per_second": round(self.steps_per_second, 1) or None,
-            "seconds": round(self.seconds, 3),
+            "eval_return": run.evaluation.mean if run.evaluation else None,
+            "steps_per_second": self.steps_per_second,
+            "seconds": round(time.monotonic() - self._began, 3),
             "path": str(run.path),
         }

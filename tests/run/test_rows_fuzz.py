@@ -57,5 +57,5 @@ def test_what_is_no_file_is_a_sentence_and_no_wait(tmp_path, make):
     path = tmp_path / "metrics.jsonl"
     make(path)
     for use in (metrics_file.read, MetricsFile, lambda path: MetricsFile(path, resume_at=3)):
-        with pytest.raises(RondelError, match="is not a file: move it"):
+        with pytest.raises(RondelError, match="must be a regular file: move it"):
             use(path)

@@ -1,4 +1,4 @@
-"""A trained policy, to be asked for actions outside of training."""
+"""A trained policy, for acting outside of training."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from rondel.types import Algorithm, EnvSpec, Tree
 
 
 class Policy:
-    """What a run has learned, as a function from observations to actions."""
+    """A function from observations to actions, as a run has learned it."""
 
     def __init__(
         self, algorithm: Algorithm, spec: EnvSpec, weights: Tree, asked: Iterator[int] | None = None
     ) -> None:
         self.algorithm, self.spec, self.weights = algorithm, spec, weights
-        self._asked = asked or itertools.count()  # a run's policies share it, and don't repeat
+        self._asked = asked or itertools.count()  # shared by a run's policies
         self._act = jax.jit(algorithm.act, static_argnums=4)
 
     def act(self, obs: Tree, carry: Tree = None, *, explore: bool = False, seed: int = 0) -> Any:
@@ -47,7 +47,7 @@ class Policy:
 
     @cached_property
     def _remembers(self) -> bool:
-        """Does acting change the carry? What a lane only keeps, such as its epsilon, is none."""
+        """Does acting change the carry? A constant of the lane, such as its epsilon, does not count."""
         lane = jnp.arange(1)
         obs = to_device(zeros(self.spec.observation, 1))
         keys = per_lane(purpose_key(0, Purpose.EVALUATE), lane)
@@ -60,7 +60,7 @@ class Policy:
 
 
 def _batched(space: Space, obs: Tree) -> tuple[bool, Tree]:
-    """Does `obs` lack the batch axis? And the same with one."""
+    """Whether `obs` lacks the batch axis, and `obs` with that axis."""
     like = zeros(space)
     try:
         obs = jax.tree.map(lambda z, x: np.asarray(x, z.dtype), like, obs)
@@ -71,8 +71,8 @@ def _batched(space: Space, obs: Tree) -> tuple[bool, Tree]:
     if extra not in ({0}, {1}) or not all(jax.tree.leaves(fits)):
         shape = jax.tree.map(lambda z: z.shape, like)
         raise RondelError(
-            f"The policy wants an observation of shape {shape}, or a batch of them with one axis "
-            f"in front; it was given {jax.tree.map(np.shape, obs)}."
+            f"The observation must have shape {shape}, or one more axis in front for a batch, got "
+            f"{jax.tree.map(np.shape, obs)}."
         )
     single = extra == {0}
     return single, to_device(jax.tree.map(lambda x: x[None], obs) if single else obs)

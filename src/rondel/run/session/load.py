@@ -11,7 +11,7 @@ from rondel.run.session.limits import resumed_limits
 from rondel.run.session.run import Run
 from rondel.run.storage import locate, metadata, run_folder
 
-OTHER_MACHINE = "XLA had other flags or threads before: last bits may differ"
+OTHER_MACHINE = "XLA had other flags or threads before: last digits may differ."
 
 
 def load(
@@ -26,7 +26,7 @@ def load(
 ) -> Run:
     """Load a run from its newest checkpoint or a given one, to query, evaluate or continue it.
 
-    All of it is in this process, unless `placing` says otherwise: plan, lag, free, on, resources,
+    It runs in this process, unless `placing` says otherwise: plan, lag, free, on, resources,
     address, deadline, restarts. Without `memory` the replay memory is not read.
     """
     placing = {"on": registry.IN_DRIVER, "resources": None, "address": None} | placing

@@ -1,8 +1,9 @@
-"""A run: a ring with a goal, to be stepped through, asked, saved."""
+"""A run: a ring with limits, to be stepped through, evaluated and saved."""
 
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -38,7 +39,7 @@ def create_backend(setup: Setup) -> Backend:
 
 
 class Run:
-    """Iterate over it to take its rounds one by one: each gives a `Report`."""
+    """A training run. Iterate over it to take its rounds one by one: each gives a `Report`."""
 
     def __init__(
         self,
@@ -63,12 +64,12 @@ class Run:
         return self.rounds(at_a_time=1)
 
     def rounds(self, at_a_time: int | None = None) -> Iterator[Report]:
-        """The rounds up to the limits. A fused ring can run several in one call."""
+        """The rounds up to the limits, several per call where the ring is fused."""
         return run_rounds(self.ring, self.limits, at_a_time, self.advice)
 
     @property
     def steps(self) -> int:
-        """Transitions so far."""
+        """Transitions so far, without the steps that only reset."""
         return self.ring.steps
 
     @property
@@ -78,7 +79,7 @@ class Run:
 
     @property
     def return_mean(self) -> float | None:
-        """Mean return of the last 100 episodes of training; None before the first has ended."""
+        """Mean return of the last 100 episodes of training; None before the first ends."""
         return float(episode_stats.means(self.ring.recent)[0]) if self.episodes else None
 
     @property
@@ -88,7 +89,7 @@ class Run:
 
     @property
     def policy(self) -> Policy:
-        """What has been learned so far."""
+        """The policy learned so far."""
         task = self.setup.task
         return Policy(task.algorithm, task.env.spec, self.ring.acting(), self._asked)
 
@@ -100,29 +101,29 @@ class Run:
         world = with_deadline(task.env, self.setup.options.deadline)
         return Evaluator(task.algorithm, world, episodes).play(self.ring.acting(), seed)
 
-    def save(self, folder: Path | None = None) -> Path:
+    def save(self, folder: str | os.PathLike[str] | None = None) -> Path:
         """Write a checkpoint into the run's folder, or into another."""
-        folder = folder or self.path
-        if folder is None:
-            raise RondelError("This run has no folder to save into: name one, run.save(folder).")
+        where = Path(folder) if folder else self.path
+        if where is None:
+            raise RondelError("This run has no folder: name one, run.save(folder).")
         meta = run_metadata(self.setup, self.limits)
         ring = self.ring
         meta |= {"round": ring.round, "steps": ring.steps, "in_flight": len(ring.pending)}
         meta |= {"eval_episodes": self.eval_episodes, "eval_every": self.eval_every}
-        saved = checkpoint.save(folder, ring.tree(), ring.stored(), meta)
-        if folder == self.path:
+        saved = checkpoint.save(where, ring.tree(), ring.stored(), meta)
+        if where == self.path:
             self.checkpoint = saved
         return saved
 
     def restore(self, path: Path, with_memory: bool = True) -> None:
-        """Go on from a checkpoint; if its memory is gone or left out, that stays empty."""
+        """Restore a checkpoint; the memory stays empty if it is gone or left out."""
         saved = read(path)
         empty = self.ring.stored()
         like = self.ring.tree_like(saved.in_flight)
         state, memory, _ = checkpoint.load(path, like, empty if with_memory else None)
         if memory is None:
-            gone = "gone" if with_memory else "left out"
-            self.notes.append(f"this checkpoint's memory is {gone}: it starts empty")
+            gone = "is gone" if with_memory else "was left out"
+            self.notes.append(f"The memory of this checkpoint {gone}: it starts empty.")
             memory = empty
         state, memory = jax.tree.map(jnp.array, (state, memory))
         self.ring.restore(state, memory, saved.round, saved.steps)
@@ -130,7 +131,7 @@ class Run:
         self.checkpoint = path
 
     def close(self) -> None:
-        """Free what the environments hold."""
+        """End what runs elsewhere, and close the environments."""
         self.ring.close()
 
     def __enter__(self) -> Run:
@@ -143,13 +144,13 @@ class Run:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            if kind is None:  # what was learned can be asked for after the end, wherever it was
+            if kind is None:  # the weights stay available after the end, wherever they were
                 self.ring.weights = self.ring.acting()
         finally:
             self.close()
 
     def advice(self) -> str:
-        """What to say and to try when a loss is no number."""
+        """The last good checkpoint, and what to try when a loss is not finite."""
         try:
             good = locate.find_checkpoint(self.path) if self.path else None
         except RondelError:
@@ -158,7 +159,6 @@ class Run:
             f"The last good checkpoint is {good}." if good else "No checkpoint was saved before."
         )
         return (
-            f"{saved} If the environment's observations and rewards are finite, a smaller "
-            "learning_rate or max_grad_norm, or rewards of a smaller size (scale_rewards), "
-            "usually help."
+            f"{saved} If observations and rewards are finite, use a smaller learning_rate or "
+            "max_grad_norm, or scale_rewards."
         )

@@ -1,10 +1,9 @@
-"""metrics.jsonl: what a run measured, one JSON object a line, a line a report.
+"""metrics.jsonl: the metrics of a run, a JSON object per line.
 
 Every row has round, steps, episodes, seconds, steps_per_second, return_mean and length_mean, and
-the algorithm's own metrics by name ("loss/policy", "entropy"). A number that isn't finite is null,
-which every reader of JSON takes. So is a speed that isn't known yet: before the second call came
-back, and once more in the row in which the last program has been compiled, since it is measured
-anew from there. Until then it is that of a warm-up, if there is one.
+the algorithm's own metrics by name ("loss/policy", "entropy"). Numbers that are not finite are
+null, which every reader of JSON accepts. So is an unknown speed: before the second call has
+returned, and in the row in which the last program was compiled, from which it is measured anew.
 """
 
 from __future__ import annotations
@@ -23,23 +22,23 @@ import numpy as np
 
 from rondel.errors import RondelError
 
-_HUGE = 1e300  # what is beyond can't be drawn either
-_LONGEST = 1 << 20  # bytes of a line: no row of ours is near it
+_HUGE = 1e300  # larger numbers can't be drawn
+_LONGEST = 1 << 20  # bytes of a line; our rows are far shorter
 
 
 class MetricsFile:
     """Writes rows to a run's metrics.jsonl; each is in the file when `write` returns.
 
-    A run that goes on from a checkpoint gives `resume_at`, the steps that it had done: rows beyond
-    are dropped, for the run will write them again, and so is a line that a kill cut in half. Two at
-    a time would mix their rows, so the second is refused for as long as the first lives.
+    A resumed run gives `resume_at`, the steps of its checkpoint: rows beyond are dropped, since the
+    run will write them again, and so is a line that a kill cut in half. Only one process at a time
+    can write, else rows would mix.
     """
 
     def __init__(self, path: Path, resume_at: int | None = None) -> None:
         self._path = Path(path)
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            # without a buffer: what could not be written must not come back when it is closed
+            # unbuffered: what could not be written must not come back when the file is closed
             self._file = _regular(self._path).open("ab", buffering=0)
         except OSError as error:
             raise self._refusal(error) from error
@@ -55,19 +54,19 @@ class MetricsFile:
             raise
 
     def _claim(self) -> None:
-        """Nobody else may write while this file is open; the kernel forgets it with the process."""
+        """Lock the file; the kernel unlocks it when the process ends."""
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RondelError(
-                f"Another process is still writing to the run in {self._path.parent}: wait for its "
-                "end or end it, or choose another folder."
+                f"Another process is still writing to the run in {self._path.parent}: wait until "
+                "it ends, or choose another folder."
             ) from None
         except OSError:  # some network file systems have no locks
             pass
 
     def write(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the row as it is in the file, in plain numbers."""
+        """Write a row, and return it as it is in the file, in plain numbers."""
         written = {name: plain(value) for name, value in row.items()}
         line = json.dumps(written) + "\n"
         left = memoryview(line.encode())
@@ -75,15 +74,15 @@ class MetricsFile:
             while left:
                 left = left[self._file.write(left) :]
         except OSError as error:
-            with suppress(OSError):  # a full disk may have taken half of it
+            with suppress(OSError):  # half of it may have fitted on the disk
                 self._file.truncate(self._end)
             raise self._refusal(error) from error
         self._end += len(line)
         return written
 
     def sync(self) -> None:
-        """Let the rows outlast a loss of power, as the checkpoint does that comes after them."""
-        with suppress(OSError):  # what is not on a disk has nothing to wait for
+        """Bring the rows to the disk, before the checkpoint that follows them."""
+        with suppress(OSError):  # it may not be on a disk
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
@@ -103,7 +102,7 @@ class MetricsFile:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """All rows, oldest first; none if there is no file. A line cut in half is left out."""
+    """Read all rows, oldest first, without a line that was cut in half; none without a file."""
     try:
         return [row for row, _ in _rows(Path(path))]
     except OSError as error:
@@ -111,7 +110,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def number(row: Mapping[str, Any], name: str) -> float | None:
-    """What a row says of `name`, if that is a finite number: anyone may have written the file."""
+    """A value of a row, if it is a finite number: anyone may have written the file."""
     value = row.get(name)
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
@@ -142,9 +141,9 @@ def _rows(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
 
 
 def _regular(path: Path) -> Path:
-    # opening a pipe would wait for ever
+    # opening a pipe would block
     if path.exists() and not path.is_file():
-        raise RondelError(f"{path} is not a file: move it out of the way.")
+        raise RondelError(f"{path} must be a regular file: move it away.")
     return path
 
 
@@ -154,6 +153,6 @@ def _length_until(path: Path, steps: int) -> int:
 
 
 def plain(value: Any) -> Any:
-    """What JSON can hold: NumPy and JAX scalars become Python's, what isn't finite becomes None."""
+    """A value for JSON: a Python scalar for one of NumPy or JAX, None if it is not finite."""
     value = value.item() if hasattr(value, "item") else value
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM ask a run to stop after its round, so that it can save what it has."""
+"""Ctrl-C and SIGTERM stop a run after its round, so that it can save a checkpoint."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from rondel.execution.backends import registry
 
 
 class Terminated(KeyboardInterrupt, SystemExit):
-    """SIGTERM ended it, as `kill`, Slurm and Kubernetes send it: a Ctrl-C with a status of its own.
+    """SIGTERM, as `kill`, Slurm and Kubernetes send it: a Ctrl-C with an exit status of its own.
 
-    Where nobody catches it, the process ends with that status and without a traceback.
+    If nobody catches it, the process ends with that status and without a traceback.
     """
 
     def __init__(self) -> None:
@@ -23,12 +23,12 @@ class Terminated(KeyboardInterrupt, SystemExit):
 
 
 class StopRequest:
-    """Whether a run is to stop after its round; no Event, whose lock a handler may not wait for."""
+    """Whether a run should stop after its round. No Event: handlers must not wait for a lock."""
 
     def __init__(self) -> None:
         self._asked = False
         self._by: type[KeyboardInterrupt] = KeyboardInterrupt
-        self.hurried = False  # somebody did not wait for the round's end
+        self.hurried = False  # a second Ctrl-C did not wait for the end of the round
 
     def is_set(self) -> bool:
         return self._asked
@@ -37,11 +37,11 @@ class StopRequest:
         self._asked = True
 
     def error(self) -> KeyboardInterrupt:
-        """What to raise when all is saved."""
+        """The exception to raise once all is saved."""
         return self._by()
 
     def listen(self) -> None:
-        """Obey Ctrl-C and SIGTERM, where they are for this thread to obey."""
+        """Handle Ctrl-C and SIGTERM, if this is the main thread."""
         if threading.current_thread() is threading.main_thread():
             for signum in filter(_is_ours, (signal.SIGINT, signal.SIGTERM)):
                 signal.signal(signum, self._ask)
@@ -58,7 +58,7 @@ class StopRequest:
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Within it Ctrl-C and SIGTERM ask for a stop."""
+    """Set a `StopRequest` on Ctrl-C and SIGTERM."""
     stop = StopRequest()
     with _restored(signal.SIGINT, signal.SIGTERM):
         stop.listen()
@@ -67,7 +67,7 @@ def stop_on_signals() -> Iterator[StopRequest]:
 
 @contextmanager
 def end_on_sigterm() -> Iterator[None]:
-    """Within it SIGTERM ends what runs at once, as Ctrl-C does: all is saved already."""
+    """End at once on SIGTERM, as on Ctrl-C: for when all is saved."""
 
     def end(*_: Any) -> None:
         raise Terminated
@@ -80,20 +80,20 @@ def end_on_sigterm() -> Iterator[None]:
 
 @contextmanager
 def _restored(*signums: int) -> Iterator[None]:
-    """The handlers of before, afterwards."""
+    """Restore the handlers at the end."""
     with ExitStack() as after:
         if threading.current_thread() is threading.main_thread():
             for signum in signums:
-                if (handler := signal.getsignal(signum)) is not None:  # it can't be put back
+                if (handler := signal.getsignal(signum)) is not None:  # else set outside Python
                     after.callback(signal.signal, signum, handler)
         yield
 
 
 def _is_ours(signum: int) -> bool:
-    """Whether to obey it: not where it is ignored, nor a SIGTERM that the user handles."""
+    """Whether to handle a signal: not if it is ignored, nor a SIGTERM with a user's handler."""
     handler: Any = signal.getsignal(signum)
     if signum == signal.SIGINT:
         return handler not in (signal.SIG_IGN, None)
     whose = (getattr(handler, "__module__", None) or "").partition(".")[0]
-    # Ray sets one whenever it starts, which ends the process; a run within a run has its own
+    # Ray sets a handler that ends the process whenever it starts; a run in a run has its own
     return handler == signal.SIG_DFL or whose in {"rondel", *registry.libraries()}

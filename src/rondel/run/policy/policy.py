@@ -47,7 +47,7 @@ class Policy:
 
     @cached_property
     def _remembers(self) -> bool:
-        """Does acting change the carry? A constant of the lane, such as its epsilon, does not count."""
+        """Does acting change the carry? A lane's constant, such as its epsilon, does not count."""
         lane = jnp.arange(1)
         obs = to_device(zeros(self.spec.observation, 1))
         keys = per_lane(purpose_key(0, Purpose.EVALUATE), lane)

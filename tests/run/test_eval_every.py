@@ -110,12 +110,12 @@ def test_each_of_several_seeds_has_its_own(env: str, tmp_path: Path) -> None:
 
 def test_curves_have_them_beside_the_returns_of_training(evaluated: Path, tmp_path: Path) -> None:
     (group,) = compare(evaluated).tasks["CartPole-v1"]
-    curve, found = group.curves[0].greedy, evaluations(evaluated)
+    curve, found = group.curves[0].evaluations, evaluations(evaluated)
     assert curve is not None
     assert (curve.steps == list(found)).all()
     assert (curve.returns == [played for played, _ in found.values()]).all()
     plain = compare(train(tmp_path / "run", eval_every=0, seed=1)).tasks["CartPole-v1"]
-    assert plain[0].curves[0].greedy is None
+    assert plain[0].curves[0].evaluations is None
     rondel.plot([evaluated, tmp_path / "run"], tmp_path / "both.png")
 
 

@@ -67,7 +67,7 @@ def old_reset(self):
         ({"observation_space": spaces.Discrete(2), "obs": returning(2)}, ["2", "Discrete(2)"]),
         ({"observation_space": spaces.Tuple([spaces.Discrete(2)]), "obs": returning(1)}, ["tuple"]),
         ({"reset": lambda self, **_: self.obs()}, ["reset()", "ndarray", "(observation, info)"]),
-        ({"reset": old_reset}, ["takes no seed"]),
+        ({"reset": old_reset}, ["must take a seed"]),
         ({"step": returning(OBS, 1.0, False, {})}, ["step()", "tuple of 4", "truncated"]),
         ({"step": returning(OBS)}, ["step()", "one ndarray"]),
         ({"step": returning(OBS, "1", False, False, {})}, ["reward '1'", "number"]),

@@ -40,7 +40,7 @@ class NeverMade(Plain):
     [
         ("Leaves", "This process ended while own:Leaves was tried out, in step("),
         ("Hangs", "own:Hangs has taken 1 s in step("),
-        ("NeverMade", "own:NeverMade has taken 1 s in its making when it was tried out before"),
+        ("NeverMade", "own:NeverMade has taken 1 s in make() when it was tried out before"),
     ],
 )
 def test_nobody_takes_it_for_a_run(env: str, said: str, tmp_path: Path) -> None:

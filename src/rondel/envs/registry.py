@@ -17,7 +17,7 @@ from rondel import entry_points
 from rondel.envs import gymnax, pgx
 from rondel.envs.envpool.world import ENVPOOL, ENVPOOL_XLA
 from rondel.envs.errors import EnvError, NotAvailable, UnknownId
-from rondel.envs.guard.crash_report import note_attempt
+from rondel.envs.guard.crash_report import attempt
 from rondel.envs.gymnasium.world import GYMNASIUM
 from rondel.envs.id_suggestions import suggest_ids
 from rondel.envs.jax.world import JAX, PROBE
@@ -51,8 +51,8 @@ def make(env: Any) -> Env | HostWorld:
     if is_understood(env):
         return from_instance(env)
     if callable(env):
-        note_attempt(f"own:{getattr(env, '__name__', type(env).__name__)}", "its making")
-        made = call(env)
+        with attempt(f"own:{getattr(env, '__name__', type(env).__name__)}", "make()"):
+            made = call(env)
         return made if isinstance(made, Env | HostWorld) else from_factory(env, made)
     raise RondelError(
         "An environment must be an id such as 'CartPole-v1', an Env, a gymnasium.Env, a "
@@ -94,9 +94,13 @@ def world_of(env_id: str) -> World | None:
     return find(env_id.partition(":")[0])
 
 
-def is_builtin(env: Env | HostWorld) -> bool:
-    """Whether it is one of the environments that Rondel itself brings."""
-    world, name = world_of(env.spec.id), env.spec.id.partition(":")[2]
+def is_builtin(env: Any) -> bool:
+    """Whether an environment, or an id, is one that Rondel itself brings."""
+    env_id = env.spec.id if isinstance(env, Env | HostWorld) else env
+    if not isinstance(env_id, str):
+        return False
+    before, colon, after = env_id.partition(":")
+    world, name = (find(before), after) if colon else (_IN_ORDER[0], env_id)
     return world is not None and world.builtin and bool(world.owns(name))
 
 
@@ -153,9 +157,10 @@ def _by_id(env_id: str) -> Env | HostWorld:
 
 
 def _made(world: World, name: str) -> Env | HostWorld:
-    if not world.builtin:
-        note_attempt(f"{world.name}:{name}", "its making")
-    return world.create(name)
+    if world.builtin:
+        return world.create(name)
+    with attempt(f"{world.name}:{name}", "make()"):
+        return world.create(name)
 
 
 def _in_any_world(name: str) -> Env | HostWorld:

@@ -22,7 +22,7 @@ class Equivalent(NamedTuple):
     """The same environment in another world."""
 
     id: str
-    how: str  # what runs it there: "in JAX, inside the program"
+    difference: str = ""  # in what is observed: ", which shows 84 x 84 grey pixels"
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class World:
     picture_hint: str = ""  # how to get a picture of one that has none here
     threads: bool = False  # its lanes step in threads of their own
     on_host: str = ""  # the world with the same ids, stepped from Python
-    # the id here that means the same as an id of Gymnasium's, and how it runs
+    # the environment here that is the same as one of Gymnasium's
     equivalent: Callable[[str], Equivalent | None] | None = None
 
     @property

@@ -66,11 +66,10 @@ def _make_xla(name: str) -> Env:
 
 
 def _equivalent(name: str) -> Equivalent | None:
-    how = "stepped by threads in C++"
     if name.startswith("ALE/") and name.endswith("-v5"):
-        atari = f"envpool:{name.removeprefix('ALE/')}"
-        return Equivalent(atari, f"{how}, as 84 x 84 grey pixels, 4 stacked")
-    return Equivalent(f"envpool:{name}", how) if name in AS_IN_GYMNASIUM else None
+        game = name.removeprefix("ALE/")
+        return Equivalent(f"envpool:{game}", ", which shows 84 x 84 grey pixels")
+    return Equivalent(f"envpool:{name}") if name in AS_IN_GYMNASIUM else None
 
 
 ENVPOOL = World(

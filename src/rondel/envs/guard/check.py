@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from rondel.envs.errors import EnvError
-from rondel.envs.guard.crash_report import note_attempt
+from rondel.envs.guard.crash_report import attempt
 from rondel.envs.guard.sampling import leaves, mask_of, random_action, violations
 from rondel.errors import RondelError
 from rondel.spaces import Box, Discrete, MultiBinary, MultiDiscrete
@@ -41,14 +41,14 @@ def _check_host(world: HostWorld) -> None:
     try:
         if look := getattr(host, "check", None):
             look()
-        note_attempt(spec.id, "reset()")
-        step = host.reset(np.arange(1))
+        with attempt(spec.id, "reset()"):
+            step = host.reset(np.arange(1))
         _check_step(spec, step, 1, f"reset() of {spec.id}")
         for _ in range(STEPS):
             stacks = _stacks(spec, step)
             action = random_action(spec.action, 1, random, mask_of(step.obs))
-            note_attempt(spec.id, f"step({action[0]!r})")
-            step = host.step(action)
+            with attempt(spec.id, f"step({action[0]!r})"):
+                step = host.step(action)
             _check_step(spec, step, 1, f"step() of {spec.id}", stacks)
     finally:
         host.close()
@@ -62,15 +62,15 @@ def _check_traceable(env: Env) -> None:
     if env.pure:
         _check_tracing(env, keys, random)
     init, advance = jax.jit(env.init) if env.pure else env.init, jax.jit(env.step)
-    note_attempt(spec.id, "init()")
-    state, step = init(keys)
+    with attempt(spec.id, "init()"):
+        state, step = init(keys)
     try:
         _check_step(spec, step, b, f"init() of {spec.id}")
         for _ in range(STEPS):
             stacks = _stacks(spec, step)
             action = random_action(spec.action, b, random, mask_of(step.obs))
-            note_attempt(spec.id, f"step({action!r})")
-            state, step = advance(state, action)
+            with attempt(spec.id, f"step({action!r})"):
+                state, step = advance(state, action)
             _check_step(spec, step, b, f"step() of {spec.id}", stacks)
     finally:
         if env.close is not None:

@@ -1,8 +1,8 @@
-"""Says what an environment was doing if it takes this process along: a crash, os._exit, a hang.
+"""Report what an environment was doing if it ends this process: a crash, os._exit, a hang.
 
-Nothing can be said from inside then. So a shell, which starts in a few milliseconds, is told
-what is tried out before each try, and says the last of it if it hears no more. An empty line is
-the end: that it hears no more would be late news where an environment has forked.
+Nothing can be reported from inside then. So a shell, which starts in a few milliseconds, reads each
+attempt before it is made, and prints the last one when it reads no more. An empty line ends it: a
+process that the environment has forked keeps the pipe open.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from rondel.envs.guard.watchdog import Watchdog
 
@@ -25,13 +25,16 @@ _SHELL = (
 _LONGEST = 300  # letters of an action
 
 
-class _Words:
-    """The shell, which is started with the first try."""
+class _Trial:
+    """The attempts before a run, with the shell that reports the last one."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float) -> None:
+        self.watchdog = Watchdog(
+            seconds, "when it was tried out before the run", self.end_report, native=True
+        )
         self._shell: subprocess.Popen[bytes] | None = None
 
-    def say(self, text: str) -> None:
+    def note(self, text: str) -> None:
         if self._shell is None:
             self._shell = subprocess.Popen(
                 ["/bin/sh", "-c", _SHELL], stdin=subprocess.PIPE, bufsize=0
@@ -39,18 +42,13 @@ class _Words:
         assert self._shell.stdin is not None
         self._shell.stdin.write(f"{text}\n".encode())
 
-    def end(self) -> None:
-        """There is nothing to be said."""
+    def end_report(self) -> None:
+        """There is nothing to report."""
         if self._shell is not None:
             with suppress(OSError):
-                self.say("")
+                self.note("")
             with suppress(OSError):
                 self._shell.communicate()
-
-
-class _Trial(NamedTuple):
-    words: _Words
-    watchdog: Watchdog
 
 
 _trial: _Trial | None = None
@@ -58,47 +56,57 @@ _trial: _Trial | None = None
 
 @contextmanager
 def report_if_process_dies(seconds: float) -> Iterator[None]:
-    """What is tried out inside is told of if this process ends there, with where it crashed.
+    """Report the last `attempt` within if this process ends there, with where it crashed.
 
-    And if a single try takes longer than so many seconds: that is an EnvError, or ends the process.
+    An attempt that takes longer than `seconds` is an EnvError, or ends the process.
     """
     global _trial
-    outer, words = _trial, _Words()
-    mine = _Trial(words, Watchdog(seconds, words.end, "when it was tried out before the run"))
-    is_silent = not faulthandler.is_enabled()
+    outer, mine = _trial, _Trial(seconds)
+    was_enabled = faulthandler.is_enabled()
     try:
-        try:
-            _trial = mine
-            with suppress(OSError):  # nobody could read it
-                if is_silent:
-                    faulthandler.enable(2, all_threads=False)
-            with forbid_exit_zero():
-                yield
-        finally:
-            mine.watchdog.end()
-            _trial = outer
-            if is_silent:
-                faulthandler.disable()
-            words.end()
-    except KeyboardInterrupt as interrupt:
-        if (blamed := mine.watchdog.blamed(interrupt)) is interrupt:
-            raise
-        raise blamed from interrupt
+        _trial = mine
+        with suppress(OSError):  # there is no stderr
+            if not was_enabled:
+                faulthandler.enable(2, all_threads=False)
+        with forbid_exit_zero():
+            yield
+    finally:
+        mine.watchdog.end()
+        _trial = outer
+        if not was_enabled:
+            faulthandler.disable()
+        mine.end_report()
 
 
 @contextmanager
-def forbid_exit_zero(said: str = "") -> Iterator[None]:
-    """`os._exit(0)` of an environment is no success of a run: here it exits with 2, and says so."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # it is for the main thread to say what this process is for
+def attempt(env: str, doing: str) -> Iterator[None]:
+    """Note what an environment does within, such as "step(3)", if it is on trial."""
+    if _trial is None:
+        yield
         return
-    leave, mine, tries = os._exit, os.getpid(), True
+    doing = shortened(doing)
+    with suppress(OSError):  # there is no shell here, or Ctrl-C has ended it
+        _trial.note(
+            f"rondel: This process ended while {env} was tried out, in {doing}. If nobody killed "
+            "it, the environment did: it crashed there, hung there, or called os._exit."
+        )
+    with _trial.watchdog.watch(env, doing):
+        yield
+
+
+@contextmanager
+def forbid_exit_zero(message: str = "") -> Iterator[None]:
+    """`os._exit(0)` of an environment is no success of a run: exit with 2 and a message."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may replace what is the whole process's
+        return
+    leave, mine, active = os._exit, os.getpid(), True
 
     def leave_with_failure(status: int) -> NoReturn:
-        if tries and os.getpid() == mine:
-            if said:
+        if active and os.getpid() == mine:
+            if message:
                 with suppress(OSError):
-                    os.write(2, f"rondel: {said}\n".encode())
+                    os.write(2, f"rondel: {message}\n".encode())
             status = status or 2
         leave(status)
 
@@ -106,24 +114,11 @@ def forbid_exit_zero(said: str = "") -> Iterator[None]:
     try:
         yield
     finally:
-        tries = False  # whoever has taken it as theirs
+        active = False  # for code that kept a reference
         os._exit = leave
 
 
 def shortened(what: str) -> str:
-    """It in one line, of which only the beginning is said if it is long."""
+    """One line, cut if it is long."""
     doing = " ".join(what.split())
     return doing if len(doing) <= _LONGEST else f"{doing[:_LONGEST]}…"
-
-
-def note_attempt(env: str, what: str) -> None:
-    """An environment does this next, such as "step(3)"."""
-    if _trial is None:
-        return
-    doing = shortened(what)
-    with suppress(OSError):  # there is no shell here, or Ctrl-C has ended it
-        _trial.words.say(
-            f"rondel: This process ended while {env} was tried out, in {doing}. If nobody killed "
-            "it, the environment did: it crashed there, hung there, or called os._exit."
-        )
-    _trial.watchdog.note(env, doing)

@@ -1,6 +1,6 @@
-"""Environments outside JAX that are played in by the driver itself: a call that hangs is ended.
+"""Deadlines for host environments that the driver itself plays in: a call that hangs is ended.
 
-In training other processes can be started again; who plays a few episodes only wants to be told.
+In training, backends start such processes again; evaluations and videos only need a message.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from rondel.envs.guard.watchdog import Watchdog
 from rondel.types import Env, HostWorld, ShownEnv, Step
 
 DEADLINE = 600.0  # seconds, unless a run has one of its own
-FIRST = 60.0  # and at least so many for what is done for the first time
+FIRST = 60.0  # seconds at least for the first call of each kind
 _Answer = TypeVar("_Answer")
 _World = TypeVar("_World", bound=Env | HostWorld)
 
 
 def with_deadline(world: _World, seconds: float = DEADLINE) -> _World:
-    """The same, but a call that takes longer than so many seconds is an EnvError that names it.
+    """The world, with an EnvError for a call that takes longer than `seconds`.
 
-    The first of each kind has a minute at least, and `close` is not watched. Where the main thread
-    can't be interrupted, the process ends with that sentence. In other threads it is only told of,
-    and native code that holds Python's lock is not ended.
+    The first call of each kind has a minute at least, and `close` has no limit. A call that can't
+    be interrupted ends the process with that message; outside the main thread there is only a
+    warning. Native code that holds Python's lock is not ended.
     """
     if isinstance(world, Env):
         return world
@@ -37,9 +37,9 @@ def with_deadline(world: _World, seconds: float = DEADLINE) -> _World:
     )
 
 
-class _Call(NamedTuple):
+class _Doing(NamedTuple):
     name: str
-    argument: Any
+    argument: Any = ""
 
     def __str__(self) -> str:
         return shortened(f"{self.name}({self.argument})")
@@ -50,31 +50,31 @@ class _Guarded:
 
     def __init__(self, env_id: str, make: Callable[[], ShownEnv], seconds: float) -> None:
         self._id, self._seconds = env_id, seconds
-        self._known: set[object] = set()  # what it has done before
-        self._watchdog = Watchdog(seconds, lambda: None, "while it was played in")
+        self._done: set[str] = set()  # kinds of calls that came back
+        self._watchdog = Watchdog(seconds, "while it was played in")
         try:
-            self._env = self._watched("its making", make)
+            self._env = self._call(_Doing("make"), make)
         except BaseException:
             self._watchdog.end()
             raise
 
     def reset(self, seeds: Any) -> Step:
-        return self._watched(_Call("reset", seeds), self._env.reset, seeds)
+        return self._call(_Doing("reset", seeds), self._env.reset, seeds)
 
     def step(self, action: Any) -> Step:
-        return self._watched(_Call("step", action), self._env.step, action)
+        return self._call(_Doing("step", action), self._env.step, action)
 
     def picture(self) -> Any:
-        return self._watched("its drawing", self._env.picture)
+        return self._call(_Doing("picture"), self._env.picture)
 
     def close(self) -> None:
         self._watchdog.end()
         self._env.close()
 
-    def _watched(self, what: object, call: Callable[..., _Answer], *arguments: Any) -> _Answer:
-        kind = what.name if isinstance(what, _Call) else what
-        seconds = self._seconds if kind in self._known else max(self._seconds, FIRST)
-        with self._watchdog.looking(self._id, what, seconds):
+    def _call(self, doing: _Doing, call: Callable[..., _Answer], *arguments: Any) -> _Answer:
+        is_first = doing.name not in self._done
+        seconds = max(self._seconds, FIRST) if is_first else self._seconds
+        with self._watchdog.watch(self._id, doing, seconds):
             answer = call(*arguments)
-        self._known.add(kind)
+        self._done.add(doing.name)
         return answer

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces as gym_spaces
 
 from rondel.envs.errors import EnvError
-from rondel.envs.guard.crash_report import note_attempt
+from rondel.envs.guard.crash_report import attempt
 from rondel.envs.guard.sampling import mask_of, random_action, violations
 from rondel.envs.gymnasium.spaces import action_spec, flat_mask, translator
 from rondel.errors import RondelError
@@ -31,16 +31,16 @@ def check_raw_env(env: Any, name: str, steps: int = 16) -> None:
 
 def reset(env: Any, name: str, **seed: int) -> tuple[Any, dict[str, Any]]:
     """What `env.reset(seed=seed)` returns, (observation, info), looked at."""
-    note_attempt(name, "reset()")
-    try:
-        result = env.reset(**seed)
-    except (Exception, SystemExit) as error:
-        if isinstance(error, TypeError) and "seed" in str(error):
-            raise RondelError(
-                f"{name} takes no seed: define reset(self, *, seed=None, options=None), with "
-                "super().reset(seed=seed) in it."
-            ) from error
-        raise EnvError(f"{name} raised {type(error).__name__} in reset(): {error}") from error
+    with attempt(name, "reset()"):
+        try:
+            result = env.reset(**seed)
+        except (Exception, SystemExit) as error:
+            if isinstance(error, TypeError) and "seed" in str(error):
+                raise RondelError(
+                    f"{name} must take a seed. Define reset(self, *, seed=None, options=None), and "
+                    "call super().reset(seed=seed) in it."
+                ) from error
+            raise EnvError(f"{name} raised {type(error).__name__} in reset(): {error}") from error
     if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
         raise RondelError(
             f"reset() of {name} returned {_described(result)}; it must return (observation, info), "
@@ -52,13 +52,13 @@ def reset(env: Any, name: str, **seed: int) -> tuple[Any, dict[str, Any]]:
 
 def step(env: Any, name: str, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
     """What `env.step(action)` returns, looked at."""
-    note_attempt(name, f"step({action!r})")
-    try:
-        result = env.step(action)
-    except (Exception, SystemExit) as error:
-        raise EnvError(
-            f"{name} raised {type(error).__name__} in step({action!r}): {error}"
-        ) from error
+    with attempt(name, f"step({action!r})"):
+        try:
+            result = env.step(action)
+        except (Exception, SystemExit) as error:
+            raise EnvError(
+                f"{name} raised {type(error).__name__} in step({action!r}): {error}"
+            ) from error
     if not (isinstance(result, tuple) and len(result) == 5 and isinstance(result[4], dict)):
         raise RondelError(
             f"step() of {name} returned {_described(result)}; it must return "

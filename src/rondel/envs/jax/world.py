@@ -52,7 +52,7 @@ def _arguments(name: str) -> set[str]:
 
 
 def _equivalent(name: str) -> Equivalent | None:
-    return Equivalent(f"jax:{name}", "in JAX, inside the program") if name in CLASSICS else None
+    return Equivalent(f"jax:{name}") if name in CLASSICS else None
 
 
 def _make_probe(name: str) -> Env:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -55,15 +55,16 @@ def opened(
 ) -> Iterator[tuple[Policy, Env | HostWorld]]:
     """The policy of a run or a folder, with its environment. `watch` and `record` use it too."""
     check_deadline(deadline)
-    if isinstance(what, Run | Policy):
-        with forbid_exit_zero(EXITED_EARLY):
-            yield _policy(what), with_deadline(_world(what, env), deadline or _deadline_of(what))
-        return
-    own = not run_folder.can_be_made(metadata.read(locate.find_checkpoint(Path(what))).env)
-    bring = env if own else None  # a built-in one need not be that of the run
-    brought = {"algorithm": algorithm, "env": bring, "config": config, "network": network}
-    with forbid_exit_zero(EXITED_EARLY), load(what, memory=False, **brought) as run:
-        yield run.policy, with_deadline(_world(run, env), deadline or _deadline_of(run))
+    with ExitStack() as stack:
+        if not isinstance(what, Run | Policy):
+            own = not run_folder.can_be_made(metadata.read(locate.find_checkpoint(Path(what))).env)
+            bring = env if own else None  # a built-in one need not be that of the run
+            brought = {"algorithm": algorithm, "env": bring, "config": config, "network": network}
+            what = stack.enter_context(load(what, memory=False, **brought))
+        world = _world(what, env)
+        if isinstance(world, HostWorld):
+            stack.enter_context(forbid_exit_zero(EXITED_EARLY))
+        yield _policy(what), with_deadline(world, deadline or _deadline_of(what))
 
 
 def check_deadline(deadline: float | None) -> None:

@@ -97,8 +97,7 @@ class Case(NamedTuple):
             return ""
         world, there = found
         missing = "" if world.installed else f" ({world.install})"
-        grey = ", which shows 84 x 84 grey pixels" if "ALE/" in self.facts.env else ""
-        return f"{there.id}{missing}{grey}"
+        return f"{there.id}{missing}{there.difference}"
 
 
 class Rule(NamedTuple):

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
@@ -30,6 +30,7 @@ from rondel.run.training import train_loop
 from rondel.run.training.hooks import Hook
 from rondel.run.training.seed_display import SeedDisplay, SingleSeedDisplay, ending, result
 from rondel.run.training.signals import StopRequest, stop_on_signals
+from rondel.types import HostWorld
 
 
 class Job(NamedTuple):
@@ -120,7 +121,8 @@ def run_seeds(
     last = f"The runs failed; their folders are in {path}."
     try:
         memory = train_loop.estimate_memory(setup, width) if display else None
-        with forbid_exit_zero(train_loop.EXITED_EARLY):
+        is_host = isinstance(setup.task.env, HostWorld)
+        with forbid_exit_zero(train_loop.EXITED_EARLY) if is_host else nullcontext():
             if stackable:
                 runs, lost = _together(jobs, own, seeds, memory, began, log)
             else:

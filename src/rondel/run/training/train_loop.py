@@ -38,6 +38,7 @@ from rondel.run.setup.prepare import Setup
 from rondel.run.training.hooks import Hook, Metrics, Profiling, Progress, hooks_of
 from rondel.run.training.signals import StopRequest, end_on_sigterm, stop_on_signals
 from rondel.run.training.throughput import Throughput
+from rondel.types import HostWorld
 
 CHECKPOINT_SECONDS = 60.0
 EXITED_EARLY = (
@@ -256,7 +257,8 @@ def run_training(
 ) -> Run:
     """Run to the limits, with all hooks; `stop` is given to one of several seeds."""
     assert run.path is not None
-    with forbid_exit_zero(EXITED_EARLY) if stop is None else nullcontext(), run:
+    is_host = isinstance(run.setup.task.env, HostWorld)  # others run in JAX
+    with forbid_exit_zero(EXITED_EARLY) if is_host and stop is None else nullcontext(), run:
         evaluator = evaluator_for(run.setup, run.eval_episodes)
         hooked = HookedRun(run, began, log, display, own, evaluator)
         display.start(render.rows(run, *memory) if memory else [])

@@ -7,10 +7,18 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
+from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from rondel.envs.guard import crash_report
+import rondel
+from rondel.envs.errors import EnvError
+from rondel.envs.guard import crash_report, watchdog
+from rondel.run.playback import evaluate
+from rondel.run.setup import prepare
+from rondel.run.training import train_loop
 
 pytestmark = pytest.mark.fault
 
@@ -126,8 +134,8 @@ def test_in_another_thread_one_that_hangs_is_told_of() -> None:
             heard.set()
 
     def hang() -> None:
-        with crash_report.report_if_process_dies(0.05):
-            crash_report.note_attempt("own:X", "step(3)")
+        report = crash_report.report_if_process_dies(0.05)
+        with report, crash_report.attempt("own:X", "step(3)"):
             heard.wait(60)
 
     logging.getLogger("rondel").addHandler(told := Told())
@@ -138,8 +146,8 @@ def test_in_another_thread_one_that_hangs_is_told_of() -> None:
     finally:
         logging.getLogger("rondel").removeHandler(told)
     assert said == [
-        "own:X has taken 0.05 s in step(3) when it was tried out before the run: it hangs, or "
-        "needs a longer --deadline."
+        "own:X has taken 0.05 s in step(3) when it was tried out before the run. If it does not "
+        "hang, use a longer --deadline."
     ]
 
 
@@ -164,8 +172,8 @@ def test_without_a_shell_nothing_is_said_and_nothing_fails(
         raise FileNotFoundError
 
     monkeypatch.setattr(crash_report.subprocess, "Popen", none)
-    with crash_report.report_if_process_dies(60.0):
-        crash_report.note_attempt("own:X", "step(3)")
+    with crash_report.report_if_process_dies(60.0), crash_report.attempt("own:X", "step(3)"):
+        pass
 
 
 def test_what_an_environment_has_forked_is_not_waited_for() -> None:
@@ -175,11 +183,11 @@ def test_what_an_environment_has_forked_is_not_waited_for() -> None:
         from rondel.envs.guard import crash_report
 
         with crash_report.report_if_process_dies(60.0):
-            crash_report.note_attempt("own:X", "its making")
-            child = os.fork()
-            if not child:
-                signal.alarm(15)  # by which it ends, if nobody ends it before
-                signal.pause()
+            with crash_report.attempt("own:X", "make()"):
+                child = os.fork()
+                if not child:
+                    signal.alarm(15)  # by which it ends, if nobody ends it before
+                    signal.pause()
         assert os.waitpid(child, os.WNOHANG) == (0, 0)
         os.kill(child, signal.SIGKILL)
     """
@@ -187,3 +195,29 @@ def test_what_an_environment_has_forked_is_not_waited_for() -> None:
     command = [sys.executable, "-c", start + textwrap.dedent(program)]
     ended = subprocess.run(command, timeout=240, check=False, capture_output=True, text=True)
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "jax:CartPole-v1?velocities=false", "probe:one"])
+def test_built_in_environments_meet_no_guard(
+    env: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def guard(*_: object) -> NoReturn:
+        raise AssertionError("a guard")
+
+    monkeypatch.setattr(prepare, "report_if_process_dies", guard)
+    for module in (train_loop, evaluate):
+        monkeypatch.setattr(module, "forbid_exit_zero", guard)
+    small = {"lanes": 4, "rollout": 8, "minibatches": 1, "epochs": 1, "hidden": (4,)}
+    rondel.train("ppo", env, steps=32, eval_episodes=2, out=tmp_path / "run", **small)
+    with pytest.raises(AssertionError, match="a guard"):
+        rondel.train("ppo", "gymnasium:CartPole-v1", steps=32, out=tmp_path / "other", **small)
+
+
+def test_a_call_within_another_leaves_that_its_time() -> None:
+    dog = watchdog.Watchdog(0.2, "here")
+    late = pytest.raises(EnvError, match=r"^own:X has taken 0.2 s in make\(\) here\.")
+    with late, dog.watch("own:X", "make()"):
+        with dog.watch("own:X", "reset()"):
+            pass
+        time.sleep(30)
+    dog.end()

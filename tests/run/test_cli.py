@@ -194,7 +194,7 @@ def test_every_field_is_a_flag_with_its_comment(capsys: pytest.CaptureFixture[st
         (["eval", "nowhere"], "no such folder"),
         (["resume", "nowhere"], "no such folder"),
         (["record", "nowhere", "file"], "no such folder"),
-        (["profile", "nowhere"], "no such folder. A run's folder would do."),
+        (["profile", "nowhere"], "no such folder. Use the folder of a run"),
     ],
 )
 def test_bad_input_gets_a_sentence_and_status_2(

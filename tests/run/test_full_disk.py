@@ -70,7 +70,7 @@ def test_a_disk_that_is_full_at_the_start(tmp_path, limit):
 @pytest.mark.parametrize(
     ("limit", "words"),
     [
-        (2_000, "Saving a checkpoint"),
+        (2_000, "A checkpoint can't be saved"),
         pytest.param(600, "the metrics", marks=pytest.mark.long),
     ],
 )
@@ -84,7 +84,7 @@ def test_a_disk_that_fills_up_while_a_run_saves(tmp_path, limit, words):
     saved.verify(newest)
     for line in (folder / "metrics.jsonl").read_text().splitlines():
         json.loads(line)
-    if words == "Saving a checkpoint":
+    if words == "A checkpoint can't be saved":
         assert f"The last good one, {newest}, is unharmed" in done.stderr
     steps = checkpoint.read_meta(newest)["steps"]
     again = rondel("resume", folder, "--steps", steps + 2_000, "--json")

@@ -67,7 +67,7 @@ def record(
     """
     at_least(1, episodes=episodes)
     if callable(what) and env is None:
-        raise RondelError("A function needs an environment to act in: pass env=….")
+        raise RondelError("A function needs an environment to act in. Pass env=….")
     check_deadline(deadline)
     refuse_to_replace(Path(file), overwrite)
     if callable(what):
@@ -132,8 +132,6 @@ def _act_of(policy: Policy) -> Act:
 def write(path: str | os.PathLike[str], episodes: Iterable[Episode]) -> None:
     """Write episodes to a file, in place of an earlier one."""
     tracks = [_track(episode) for episode in episodes]
-    if not tracks:
-        raise RondelError("There must be at least 1 episode to write, got 0.")
     track = jax.tree.map(lambda *xs: np.concatenate(xs), *tracks)
     try:
         replace_file(Path(path), save(named_arrays(track)))

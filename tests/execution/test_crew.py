@@ -158,7 +158,7 @@ def test_whoever_acts_a_round_is_a_round() -> None:
         halls.open = {2}
         assert act(ring, reports) == {1}
         assert halls.here() == {2}
-        begun = sum(ring.free.begun)
+        begun = sum(ring.free.rounds_begun)
         flights = 4 * ring.round + len(ring.free._outstanding())
         assert begun == flights  # none is lost, none is learned from twice
 

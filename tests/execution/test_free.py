@@ -81,7 +81,7 @@ def test_a_straggler_does_not_stop_a_free_run() -> None:
     ring = Ring(task("dqn", world), parse("actor*2 | learner", 4, free=True), Threads())
     try:
         reports = list(run_rounds(ring, Limits(2_500)))
-        slow, quick = ring.free.begun
+        slow, quick = ring.free.rounds_begun
     finally:
         ring.close()
     assert quick > 1.5 * slow
@@ -98,7 +98,9 @@ class Overtaken(Inline):
 
     def wait(self, promises: Any) -> list[int]:
         free, ready = self.ring.free, super().wait(promises)
-        slow = [i for i, f in enumerate(free.flying) if not f.copy and free.version < f.version + 3]
+        slow = [
+            i for i, f in enumerate(free.in_flight) if not f.copy and free.version < f.version + 3
+        ]
         return [i for i in ready if i not in slow]
 
 
@@ -161,6 +163,6 @@ def test_a_free_run_can_be_saved_and_go_on() -> None:
         )
     other = Ring(task("dqn"), plan)
     other.restore(*saved)
-    begun = max(ring.free.begun)
+    begun = max(ring.free.rounds_begun)
     assert next(run_rounds(other, Limits(10_000))).round == saved[2]
-    assert min(other.free.begun) > begun  # else keys would come again
+    assert min(other.free.rounds_begun) > begun  # else keys would come again

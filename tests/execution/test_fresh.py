@@ -113,7 +113,7 @@ def test_to_wait_for_resets_is_to_wait_for_environments() -> None:
     ring = Ring(task, parse("env | policy+learner"), Threads())
     for _ in range(3):
         run_round(ring)
-    (_, told) = ring.metered()[1][0]
+    (_, told) = ring.timing_reports()[1][0]
     ring.close()
     waited = {(spent.stage, spent.kind): spent.times for spent in told.spent}
     halves = len(phases(ring.plan, LANES, 8, 0))

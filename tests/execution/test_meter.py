@@ -89,7 +89,7 @@ def test_every_copy_says_what_it_did(on):
     with rondel.start("ppo", "probe:both", steps=300, plan=plan, on=on, **SMALL) as run:
         for _ in run.rounds():
             pass
-        pieces, glances = run.ring.metered(), run.ring.glances()
+        pieces, latest = run.ring.timing_reports(), run.ring.latest_timings()
     assert [len(piece) for piece in pieces] == [2, 1, 1]
     meters = {told.who: told for piece in pieces for _, told in piece}
     assert len(meters) == (1 if on == "inline" else 4)
@@ -98,10 +98,10 @@ def test_every_copy_says_what_it_did(on):
     for told in meters.values():
         assert sum(spent.seconds for spent in told.spent) == pytest.approx(told.seconds)
         assert all(a.ended == b.began for a, b in zip(told.events, told.events[1:], strict=False))
-    assert [len(piece) for piece in glances] == [2, 1, 1]  # without being asked
-    assert {said.who for piece in glances for said in piece} == set(meters)
+    assert [len(piece) for piece in latest] == [2, 1, 1]  # without being asked
+    assert {said.who for piece in latest for said in piece} == set(meters)
     if on == "processes":
-        assert all(said.resident > 2**20 for piece in glances for said in piece)
+        assert all(said.resident > 2**20 for piece in latest for said in piece)
         ((_, learner),) = pieces[2]
         moved = {(spent.stage, spent.kind): spent.bytes for spent in learner.spent}
         assert moved["memory", TRANSPORT] > 0

@@ -34,7 +34,7 @@ class Ring:
         self.said: list[list[TimingSummary]] = [[], []]
         self.round = 0
 
-    def glances(self) -> list[list[TimingSummary]]:
+    def latest_timings(self) -> list[list[TimingSummary]]:
         self.round += 2
         return self.said
 

@@ -334,7 +334,7 @@ def test_numbers_that_are_none_from_an_env_are_the_envs(tmp_path: Path) -> None:
             reward = np.nan if self.n > 100 else 0.0
             return np.zeros(2, np.float32), reward, False, False, {}
 
-    with pytest.raises(RondelError, match=r"own:Late gave rewards that are not finite"):
+    with pytest.raises(RondelError, match=r"rewards must be finite, but own:Late gave"):
         rondel.train("ppo", Late, steps=5_000, out=tmp_path, **PPO)
 
 

@@ -1,4 +1,4 @@
-"""Everything in turn in this thread: breakpoints work, and it is what others are compared with."""
+"""The backend in the driver's thread: copies take turns, so breakpoints work."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from rondel.types import Env
 
 
 class InlineProxy(Copy):
-    """A copy right here; a request is answered at once, and its promise is the value."""
+    """A copy in this thread: a request is answered at once, and its promise is the value."""
 
     def __init__(self, name: str, worker: Any, meter: Meter) -> None:
         self.name, self.worker = name, worker
         self.meter = worker.meter = meter  # one for all: they take turns
-        self._learning = False  # was it asked to, and nothing since?
+        self._learning = False  # was its last request `learn`?
 
     def latest_timings(self) -> PiggybackedTimings:
         return PiggybackedTimings(self.meter.summary(), {})
 
     def send(self, request: Request, *args: Any) -> Any:
         asks, self.meter.copy = self.meter.copy, self.name
-        if self.name != "all":  # of one piece nothing is handed over between two requests
+        if self.name != "all":  # a single piece does nothing between two requests
             before = "policy" if request is STEP else "driver"  # who asks
             self.meter.ran(before, request.name, PYTHON)
         try:
             result = getattr(self.worker, request.name)(*args)
-            # after `learn` new weights are asked for: it is they that are waited for
+            # new weights are requested after `learn`, and waiting for them includes it
             stage = "learner" if self._learning else stage_of(self.worker, request)
             self._learning = request is LEARN
             if not self._learning:

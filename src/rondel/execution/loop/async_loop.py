@@ -1,8 +1,8 @@
 """The loop of a free run: learn from what arrives first, within a bound on the lag.
 
-A flight is one policy copy's part of a round, on its way. What may start and what may be learned
-from is decided by two pure functions, `plan.lag`; here they are obeyed. Numbers depend on who is
-quicker; no step is learned from twice or lost while it runs.
+A rollout is here one policy copy's part of a round. Two pure functions in `plan.lag` decide what
+may start and what may be learned from. Numbers depend on which copy is faster; no step is learned
+from twice, or lost while the run lasts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rondel.execution.loop.rounds import (
 )
 from rondel.plan.lag import may_learn, may_learn_beside, may_start
 
-_DEPTH = 2  # flights of a copy: one under way, and one that begins when it lands
+_DEPTH = 2  # rollouts of a copy: one that runs, and one that begins when it ends
 
 
 class InFlightRollout(NamedTuple):
@@ -35,108 +35,110 @@ class InFlightRollout(NamedTuple):
 
 
 class LearnerStep(NamedTuple):
-    """Flights that the learner is busy with."""
+    """Rollouts that the learner is busy with."""
 
-    flights: list[InFlightRollout]
+    rollouts: list[InFlightRollout]
     steps: Generator[Promise, None, list[Promise]]  # what to wait for, then the metrics
     waits: Promise
 
 
 class AsyncLoop:
-    """What a free run knows between its rounds."""
+    """The state of a free run between its rounds, and the loop."""
 
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
         copies = len(ring.policy)
-        self.own = ring.lowering.own_rounds
-        self.n = 1 if self.own else copies
-        self.k = copies * (ring.plan.lag + 1) - 1 if self.own else ring.plan.lag
-        self.acting: Sequence[int] = range(copies)  # those that may start a flight
+        self.own_rounds = ring.lowering.own_rounds
+        self.parts = 1 if self.own_rounds else copies
+        self.max_lag = copies * (ring.plan.lag + 1) - 1 if self.own_rounds else ring.plan.lag
+        self.acting: Sequence[int] = range(copies)  # copies that may start a rollout
         self.version, self.weights = 0, ring.weights
-        # rounds that each copy has begun, by which its keys are made; of a run that goes on, more
-        # than any copy can have begun before
-        self.begun = [copies * (ring.round + ring.plan.lag + 1) if ring.round else 0] * copies
-        self.learned = [ring.round] * copies
-        self.flying: list[InFlightRollout] = []
-        self.queued: list[InFlightRollout] = []
-        self.lessons: list[LearnerStep] = []
-        self.late = 0  # flights that a newer one has overtaken, so far
+        # rounds that each copy has begun, which its keys depend on; in a resumed run more than any
+        # copy can have begun before
+        self.rounds_begun = [
+            copies * (ring.round + ring.plan.lag + 1) if ring.round else 0
+        ] * copies
+        self.rounds_learned = [ring.round] * copies
+        self.in_flight: list[InFlightRollout] = []
+        self.arrived: list[InFlightRollout] = []
+        self.learning: list[LearnerStep] = []
+        self.late = 0  # rollouts so far that a newer one has overtaken
         self.newest = 0  # version that was learned from
 
     def next_report(self) -> Report:
-        """Go on until something has been learned."""
+        """Run until something has been learned."""
         while True:
-            self._muster()
-            while self._start() or self._teach():
+            self._choose_actors()
+            while self._start_rollout() or self._start_learning():
                 pass
-            waits = [f.made.outcome[0] for f in self.flying] + [x.waits for x in self.lessons]
+            waits = [f.made.outcome[0] for f in self.in_flight] + [x.waits for x in self.learning]
             ready = set(self.ring.backend.wait(waits))
-            flights, lessons = self.flying, self.lessons
-            moved = [x for i, x in enumerate(lessons, len(flights)) if i in ready]
-            self.queued += [f for i, f in enumerate(flights) if i in ready]
-            self.flying = [f for i, f in enumerate(flights) if i not in ready]
-            for lesson in moved:
-                self.lessons = [x for x in self.lessons if x is not lesson]
-                if report := self._go_on(lesson):
+            flying, learning = self.in_flight, self.learning
+            moved = [x for i, x in enumerate(learning, len(flying)) if i in ready]
+            self.arrived += [f for i, f in enumerate(flying) if i in ready]
+            self.in_flight = [f for i, f in enumerate(flying) if i not in ready]
+            for step in moved:
+                self.learning = [x for x in self.learning if x is not step]
+                if report := self._continue_learning(step):
                     return report
 
-    def _muster(self) -> None:
-        """Who acts, where the plan has a range of copies."""
-        if self.ring.crew:
-            busy = {flight.copy for flight in self._outstanding()}
-            self.acting = self.ring.crew.muster(lambda i: i not in busy)
+    def _choose_actors(self) -> None:
+        """Choose the copies that act, if the plan has a range of them."""
+        if self.ring.elastic:
+            busy = {rollout.copy for rollout in self._outstanding()}
+            self.acting = self.ring.elastic.rescale(lambda i: i not in busy)
 
     def _outstanding(self) -> list[InFlightRollout]:
-        return [*self.flying, *self.queued, *(f for x in self.lessons for f in x.flights)]
+        return [*self.in_flight, *self.arrived, *(f for x in self.learning for f in x.rollouts)]
 
-    def _start(self) -> bool:
-        """Start a flight, if one may: of the copy that has least to do."""
+    def _start_rollout(self) -> bool:
+        """Start a rollout, if one may start, on the copy that has least to do."""
         outstanding = self._outstanding()
-        if not may_start(len(outstanding), self.n, self.k):
+        if not may_start(len(outstanding), self.parts, self.max_lag):
             return False
-        # a deep queue would make a slow copy's flights older than they need be
-        counted, depth = (outstanding, 1) if self.own else (self.flying, _DEPTH)
+        # a deep queue would make a slow copy's rollouts older than necessary
+        counted, depth = (outstanding, 1) if self.own_rounds else (self.in_flight, _DEPTH)
         busy = {copy: sum(f.copy == copy for f in counted) for copy in self.acting}
         copy = min(busy, key=lambda copy: busy[copy], default=None)
         if copy is None or busy[copy] >= depth:
             return False
-        made = dispatch_rollout_part(self.ring.policy[copy], self.weights, self.begun[copy])
-        self.begun[copy] += 1
-        self.flying.append(InFlightRollout(copy, self.version, made))
+        made = dispatch_rollout_part(self.ring.policy[copy], self.weights, self.rounds_begun[copy])
+        self.rounds_begun[copy] += 1
+        self.in_flight.append(InFlightRollout(copy, self.version, made))
         return True
 
-    def _teach(self) -> bool:
-        """Give the learner the n oldest flights that wait, if it may have them."""
-        versions = [f.version for f in self.queued], [f.version for f in self.flying]
-        busy = [f.version for x in self.lessons for f in x.flights]
-        if self.own:
-            may = may_learn_beside(self.version, *versions, busy, self.k)
+    def _start_learning(self) -> bool:
+        """Send the learner the n oldest rollouts that have arrived, if it may learn from them."""
+        versions = [f.version for f in self.arrived], [f.version for f in self.in_flight]
+        busy = [f.version for x in self.learning for f in x.rollouts]
+        if self.own_rounds:
+            may = may_learn_beside(self.version, *versions, busy, self.max_lag)
         else:
-            may = not busy and may_learn(self.version, *versions, self.n, self.k)
+            may = not busy and may_learn(self.version, *versions, self.parts, self.max_lag)
         if not may:
             return False
-        self.queued.sort(key=lambda f: f.version)  # in the order of arrival among equals
-        taken, self.queued = self.queued[: self.n], self.queued[self.n :]
+        self.arrived.sort(key=lambda f: f.version)  # in the order of arrival among equals
+        taken, self.arrived = self.arrived[: self.parts], self.arrived[self.parts :]
         taken.sort(key=lambda f: f.copy)  # a lane keeps its place in memory: its rounds follow on
-        steps = self._learn_own(taken[0]) if self.own else self._learn(taken)
-        self.lessons.append(LearnerStep(taken, steps, next(steps)))
+        steps = self._learn_own(taken[0]) if self.own_rounds else self._learn(taken)
+        self.learning.append(LearnerStep(taken, steps, next(steps)))
         return True
 
     def _learn(self, taken: list[InFlightRollout]) -> Generator[Promise, None, list[Promise]]:
-        """The whole learner at once: it is asked for everything, then waited for."""
+        """Learn with the whole learner: dispatch everything, then wait for it."""
         ring, made = self.ring, gather_parts([f.made for f in taken])
         dispatch_add(ring, made, ring.round)
         metrics = dispatch_learning(ring, made, ring.round)
         yield ring.weights
         return metrics
 
-    def _learn_own(self, flight: InFlightRollout) -> Generator[Promise, None, list[Promise]]:
-        """One copy's gradients, each of which update takes when it comes."""
-        ring, copy = self.ring, self.ring.gradient[flight.copy]
-        round, recipe = self.learned[flight.copy], self.ring.task.algorithm.memory
-        self.learned[flight.copy] += 1
+    def _learn_own(self, rollout: InFlightRollout) -> Generator[Promise, None, list[Promise]]:
+        """Learn from one copy's own gradients; `update` takes each on arrival."""
+        ring, copy = self.ring, self.ring.gradient[rollout.copy]
+        round, recipe = self.rounds_learned[rollout.copy], self.ring.task.algorithm.memory
+        self.rounds_learned[rollout.copy] += 1
         copy.add(round)
-        ring.update[0].absorb(*flight.made.summary)
+        ring.update[0].absorb(*rollout.made.summary)
         metrics, known = [], label_variables(ring)
         for j in range(recipe.draws if round >= recipe.warmup_rounds else 0):
             if known is not None:  # each time, since its state may be kept in between
@@ -148,23 +150,23 @@ class AsyncLoop:
         yield ring.weights
         return metrics
 
-    def _go_on(self, lesson: LearnerStep) -> Report | None:
-        """The next step of a lesson; after its last, the report."""
+    def _continue_learning(self, step: LearnerStep) -> Report | None:
+        """Take the next step of learning; after the last, report the round."""
         try:
-            self.lessons.append(lesson._replace(waits=next(lesson.steps)))
+            self.learning.append(step._replace(waits=next(step.steps)))
             return None
         except StopIteration as end:
             metrics: list[Any] = end.value
-        rounds = len(self.begun) if self.own else 1  # versions to a round
-        lags = [(self.version - f.version) / rounds for f in lesson.flights]
-        versions = [f.version for f in lesson.flights]
+        rounds = len(self.rounds_begun) if self.own_rounds else 1  # versions to a round
+        lags = [(self.version - f.version) / rounds for f in step.rollouts]
+        versions = [f.version for f in step.rollouts]
         self.late += sum(version < self.newest for version in versions)
         self.newest = max(self.newest, *versions)  # only now: who is learned from together is even
         self.version += 1
         self.weights = self.ring.weights
-        report = collect_report(self.ring, gather_parts([f.made for f in lesson.flights]), metrics)
+        report = collect_report(self.ring, gather_parts([f.made for f in step.rollouts]), metrics)
         report.metrics.update({"policy/lag": sum(lags) / len(lags), "policy/lag_max": max(lags)})
         report.metrics["policy/late"] = float(self.late)
-        if self.ring.crew:
+        if self.ring.elastic:
             report.metrics["policy/copies"] = float(len(self.acting))
         return report

@@ -1,8 +1,7 @@
-"""The copies of a range, `actor*4..16`: who acts now, who comes, and who goes.
+"""The copies of a range, `actor*4..16`: which of them act, start, move and end.
 
-Every copy has a place in the plan, with lanes of its own, whether it runs or not. Which of them
-act is decided by a pure function of who is there and who has room. A free run takes a round from
-whoever makes it, so how many lanes and rows it has stays the same.
+Every copy has its own lanes, whether it runs or not. A pure function decides which of them act. A
+free run takes a round from any copy that makes it, so its lanes and rows stay the same.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from rondel.types import Tree
 
 
 class Slot(NamedTuple):
-    """What is known of a copy's place."""
+    """The state of one copy of a range."""
 
-    here: bool  # it runs, and has come
-    coming: bool = False  # it has been started, and is not ready yet
-    guest: bool = False  # without room of its own: it was lost, and made again where others are
-    room: bool = True  # there is some for it
-    done: bool = True  # nothing that it made is still needed of it
+    here: bool  # it runs
+    coming: bool = False  # it was started and is not ready yet
+    guest: bool = False  # lost its node, and restarted on another copy's for the time being
+    room: bool = True  # the cluster has resources for it
+    done: bool = True  # nothing that it made will be requested again
 
 
 class Orders(NamedTuple):
-    """Which copies do what, by number."""
+    """The numbers of the copies that are to act, start, move and end."""
 
     act: list[int]
     come: list[int]
@@ -40,7 +39,7 @@ class Orders(NamedTuple):
 
 
 def decide(slots: Sequence[Slot], least: int) -> Orders:
-    """Those with room come and act, guests move to theirs; others go once enough have room."""
+    """Copies with room start and act, guests move there; others end once enough have room."""
     housed = [i for i, slot in enumerate(slots) if slot.here and not slot.guest]
     guests = [i for i, slot in enumerate(slots) if slot.here and slot.guest]
     enough = len(housed) >= least
@@ -57,34 +56,34 @@ class ElasticBackend(Backend, Protocol):
     """A backend that carries a range of copies."""
 
     def rooms(self) -> Collection[int]:
-        """The copies that there is room for now, whether they run or not."""
+        """The copies that the cluster has resources for, whether they run or not."""
 
     def here(self) -> Collection[int]:
-        """Those that run, and have come."""
+        """The copies that run."""
 
     def coming(self) -> Collection[int]:
-        """Those that were started and have not come yet."""
+        """The copies that were started and are not ready yet."""
 
     def guests(self) -> Collection[int]:
-        """Those that run where others have their room."""
+        """The copies that run on another copy's node."""
 
     def is_done(self, copy: int) -> bool:
-        """Is nothing that a copy has made asked of it again, whatever is lost?"""
+        """Will nothing that a copy has made be requested again, whatever fails?"""
 
     def come(self, copy: int) -> None:
-        """Start one, as what it was when it went, and do not wait for it."""
+        """Start a copy with its last state, without waiting for it."""
 
     def move(self, copies: Sequence[int]) -> None:
-        """Bring guests to rooms of their own."""
+        """Move guests to nodes with room for them."""
 
     def go(self, copy: int) -> None:
-        """End one that is done, and keep what it was."""
+        """End a copy and keep its state."""
 
     def state_of(self, copy: int) -> Tree | None:
-        """What a copy was when it went; None if it has never been here."""
+        """The state of a copy when it ended; None if it never ran."""
 
     def hold(self, copy: int, state: Tree) -> None:
-        """A copy that is not here is to be this when it comes."""
+        """Set the state with which a copy that does not run will start."""
 
 
 class ElasticWorkers:
@@ -96,11 +95,11 @@ class ElasticWorkers:
         self._first_lanes = jax.jit(partial(initial.first_lanes, task))
 
     def here(self) -> dict[int, Copy]:
-        """The copies that can be asked something, by number."""
+        """The copies that run, by number."""
         return {i: self.copies[i] for i in sorted(self.backend.here())}
 
-    def muster(self, is_idle: Callable[[int], bool]) -> list[int]:
-        """Let come and go who should -> the copies that may act."""
+    def rescale(self, is_idle: Callable[[int], bool]) -> list[int]:
+        """Start, move and end copies as nodes come and go -> the copies that may act."""
         backend = self.backend
         rooms, coming, here = backend.rooms(), backend.coming(), backend.here()
         guests = backend.guests()
@@ -125,8 +124,8 @@ class ElasticWorkers:
             backend.go(i)
         return orders.act
 
-    def parts(self, i: int) -> Tree:
-        """What a copy that is not here was, or will be when it comes for the first time."""
+    def state_of(self, i: int) -> Tree:
+        """The state of a copy that does not run: its last one, or its first."""
         state = self.backend.state_of(i)
         if state is not None:
             return {name: state[name] for name in self.names}
@@ -139,5 +138,5 @@ class ElasticWorkers:
         return {name: without_keys(part) for name, part in parts.items()}
 
     def restore(self, i: int, parts: Mapping[str, Tree]) -> None:
-        """A copy that is not here is to be this when it comes."""
+        """Set the state with which a copy that does not run will start."""
         self.backend.hold(i, {name: parts[name] for name in self.names})

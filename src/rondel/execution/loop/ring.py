@@ -1,4 +1,4 @@
-"""The ring of a run: its stages, wherever they are, and all that it is."""
+"""The ring of a run: its stages in the copies of a plan, its state and its timings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WARM = 2  # rounds until all programs of a cut ring have run: the first may do 
 
 
 class Rollout(NamedTuple):
-    """A round's experience on its way, or one policy copy's part of it: promises in copy order."""
+    """A round's experience, or one policy copy's part of it: promises in copy order."""
 
     items: Any
     summary: Any
@@ -37,10 +37,10 @@ class Rollout(NamedTuple):
 
 
 class TimingBaseline(NamedTuple):
-    """Where a profile begins: every program has run, so that nobody waits for one to compile."""
+    """Where a profile begins: every program has run once, so no later round compiles."""
 
     round: int
-    told: dict[str, TimingReport]  # by who says it
+    told: dict[str, TimingReport]  # by meter
     restarts: Restarts
 
 
@@ -52,11 +52,11 @@ class Ring:
         self.backend = backend or Inline()
         self.meter: Meter = getattr(self.backend, "meter", None) or Meter()  # the driver's
         self.base: TimingBaseline | None = None
-        self._warm = 0  # rounds here in which something was learned, or calls of several
+        self._learned = 0  # rounds, or calls of several, that learned something in this process
         self.round, self.steps = 0, 0
         self.recent = episode_stats.no_episodes()
-        self.pending: deque[Rollout] = deque()  # rounds that were started and not learned from yet
-        self.free: Any = None  # what a free run knows of those, instead
+        self.pending: deque[Rollout] = deque()  # rounds in flight, which nothing was learned from
+        self.free: Any = None  # the `AsyncLoop` of a free run, which has its own
         self._push = jax.jit(episode_stats.push)
         self._means = jax.jit(episode_stats.means)
         try:
@@ -67,7 +67,7 @@ class Ring:
                 copies[plan.pieces.index(plan.piece_of(stage))] for stage in ORDER
             )
             least = plan.piece_of("policy").least
-            self.crew = (
+            self.elastic = (
                 ElasticWorkers(
                     task,
                     self.policy,
@@ -77,7 +77,7 @@ class Ring:
                 if least
                 else None
             )
-            self.backend.get([copy.begin() for copy in self._present().values()])
+            self.backend.get([copy.begin() for copy in self._running().values()])
         except BaseException:
             self.close()
             raise
@@ -88,32 +88,32 @@ class Ring:
         """Does one program run the next rounds? Rounds in flight are learned from before that."""
         return self.lowering.one_program and not self.pending
 
-    def _present(self) -> dict[int, Copy]:
-        """The policy's copies that run, by number: all of them, where the plan has no range."""
-        return self.crew.here() if self.crew else dict(enumerate(self.policy))
+    def _running(self) -> dict[int, Copy]:
+        """The policy's copies that run, by number: all, unless the plan has a range of copies."""
+        return self.elastic.here() if self.elastic else dict(enumerate(self.policy))
 
     def learner(self) -> Tree:
         """The learner's state."""
         return self.backend.get([self.update[0].snapshot("learner")])[0]["learner"]
 
     def acting(self) -> Tree:
-        """What the newest policy acts with."""
+        """The newest weights."""
         return self.backend.get([self.weights])[0]
 
     def tree(self) -> dict[str, Tree]:
-        """All that the run is, but for memory and the counters `round` and `steps`.
+        """The state of the run, except memory and the counters `round` and `steps`.
 
-        It is the same whatever the plan: copies of env and policy are put together, lane by lane.
+        It does not depend on the plan: copies of env and policy are joined lane by lane.
         """
         kept = keeps_state(self.task.env)
         ask = ["lanes", *(("step", "env") if kept else ())]
-        if not self.plan.free:  # what a free run has under way is lost with it
+        if not self.plan.free:  # a free run loses its rounds in flight
             ask.append("made")
-        here = self._present()
+        here = self._running()
         got = self.backend.get([copy.snapshot(*ask) for copy in here.values()])
-        said = dict(zip(here, got, strict=True))
+        states = dict(zip(here, got, strict=True))
         parts = [
-            said[i] if i in said or not self.crew else self.crew.parts(i)
+            states[i] if i in states or not self.elastic else self.elastic.state_of(i)
             for i in range(len(self.policy))
         ]
         tree = {"learner": self.learner(), "recent": self.recent}
@@ -123,7 +123,7 @@ class Ring:
         return tree | {"pending": self._in_flight(tree.pop("made", ()))}
 
     def _in_flight(self, kept: tuple[Tree, ...]) -> list[Rollout]:
-        """The rounds in flight as values, lane by lane; `kept` are items that the policy has."""
+        """The rounds in flight as arrays, lane by lane; `kept` are items in the policy copies."""
         flying = []
         for i, made in enumerate(self.pending):
             items, summary, outcome = (concat_lanes(self.backend.get(part)) for part in made)
@@ -131,17 +131,17 @@ class Ring:
         return without_keys(flying)
 
     def tree_like(self, in_flight: int) -> dict[str, Tree]:
-        """What `tree` gives, as shapes and types, with so many rounds in flight."""
+        """The shapes and types of `tree` with this number of rounds in flight."""
         items, summary = initial.produced_like(self.task, self.task.lanes)
         made = Rollout(items, summary, initial.outcome_like(self.task))
         return self.tree() | {"pending": jax.eval_shape(without_keys, [made] * in_flight)}
 
     def restore(self, tree: dict[str, Tree], memory: Tree, round: int, steps: int) -> None:
-        """Go on from what `tree` and `stored` once gave. Host environments start new episodes."""
+        """Continue from `tree` and `stored`. Host environments start new episodes."""
         if self.plan.free and tree["pending"]:
             raise RondelError(
                 f"This checkpoint has {len(tree['pending'])} rounds in flight, which a free run "
-                "would lose: go on without --free."
+                "would lose. Leave out --free."
             )
         if self.lowering.kind is Kind.DATA_PARALLEL and tree["pending"]:
             raise RondelError(
@@ -151,7 +151,7 @@ class Ring:
         self.round, self.steps, self.free = round, steps, None
         self.recent = RecentEpisodes(*tree["recent"])
         kept = keeps_state(self.task.env)
-        home = self.memory is self.policy  # then items in flight are there already
+        home = self.memory is self.policy  # then items in flight stay in the policy copies
         flying = [Rollout(*made) for made in tree["pending"]]
         asked = [copy.restore({"learner": tree["learner"]}) for copy in self.update]
         for copy, part in zip(self.memory, shards_of(memory, len(self.memory)), strict=True):
@@ -159,11 +159,11 @@ class Ring:
         names = ("lanes", "step", "env") if kept else ("lanes",)
         lanes = {name: tree[name] for name in names}
         made = tuple(made.items for made in flying) if home else ()
-        here = self._present()
+        here = self._running()
         for i, copy in enumerate(self.policy):
             mine = take_share(LaneShare(i, len(self.policy)), (lanes | {"made": made},))
-            if self.crew and i not in here:
-                self.crew.restore(i, mine)
+            if self.elastic and i not in here:
+                self.elastic.restore(i, mine)
                 continue
             asked.append(copy.restore(mine))
             if not kept:
@@ -174,55 +174,55 @@ class Ring:
         self.backend.settled(now=True)
 
     def _parts(self, made: Rollout, home: bool) -> Rollout:
-        """A round in flight, as the copies of this plan would have made it."""
+        """A round in flight, split as the copies of this plan would have made it."""
         n = len(self.policy)
         each = [[take_share(LaneShare(i, n), (part,)) for i in range(n)] for part in made]
         return Rollout([None] * n if home else each[0], *each[1:])
 
     def stored(self) -> Tree:
-        """What memory holds; a tuple of shards where there are several."""
+        """The state of memory; a tuple if there are several shards."""
         parts = self.backend.get([copy.snapshot("memory") for copy in self.memory])
         shards = tuple(part["memory"] for part in parts)
         return shards[0] if len(shards) == 1 else shards
 
-    def glances(self) -> list[list[TimingSummary]]:
-        """What each piece's copies last said in passing of where their time goes: nobody is asked.
+    def latest_timings(self) -> list[list[TimingSummary]]:
+        """The timing summaries last received from the copies of each piece; sends no request.
 
-        Environments that a policy drives say it to the policy, which says it with what it answers.
+        Environments that a policy drives report to the policy, which passes it on with its replies.
         """
-        here = list(self._present().values())
+        here = list(self._running().values())
         driven: dict[int, TimingSummary] = {}
         for copy in here:
             if seen := copy.latest_timings():
-                for env, said in seen.driven.items():
-                    if env not in driven or driven[env].seconds < said.seconds:
-                        driven[env] = said
-        glances = []
+                for env, one in seen.driven.items():
+                    if env not in driven or driven[env].seconds < one.seconds:
+                        driven[env] = one
+        latest = []
         for piece in self.copies:
             every = here if piece is self.policy else piece
-            heard = {
+            received = {
                 i: seen.mine for i, copy in enumerate(every) if (seen := copy.latest_timings())
             }
-            heard |= driven if piece is self.env and piece is not self.policy else {}
-            glances.append([heard[i] for i in sorted(heard)])
-        return glances
+            received |= driven if piece is self.env and piece is not self.policy else {}
+            latest.append([received[i] for i in sorted(received)])
+        return latest
 
-    def settle(self) -> None:
-        """After a round: is everything compiled by now? Then a profile begins here.
+    def take_baseline(self) -> None:
+        """After a round: begin the profile once every program has run.
 
-        To ask everyone is to wait for them, so it is done once.
+        Asking all copies waits for them, so it is done once.
         """
         if self.base is None and self.round > self.task.algorithm.memory.warmup_rounds:
-            self._warm += 1
-            if self._warm >= (1 if self.fused else _WARM):
-                everyone = [told for piece in self.metered() for _, told in piece]
+            self._learned += 1
+            if self._learned >= (1 if self.fused else _WARM):
+                everyone = [told for piece in self.timing_reports() for _, told in piece]
                 driver = self.meter.report()
                 spent = {told.who: told for told in (*everyone, driver)}
                 self.base = TimingBaseline(self.round, spent, self.backend.restarts())
 
-    def metered(self) -> list[list[tuple[str, TimingReport]]]:
-        """Where the time of each piece's copies went, by name; who share a thread say the same."""
-        here = list(self._present().values())
+    def timing_reports(self) -> list[list[tuple[str, TimingReport]]]:
+        """The timings of each piece's copies with their names; one report for a shared thread."""
+        here = list(self._running().values())
         every = [here if piece is self.policy else piece for piece in self.copies]
         told = [[(copy.name, self._clocked(copy)) for copy in piece] for piece in every]
         if not self.lowering.in_driver:  # then none of their marks was the driver's
@@ -230,7 +230,7 @@ class Ring:
         return told
 
     def _clocked(self, copy: Copy) -> TimingReport:
-        """What a copy's meter says, in time of this machine as far as that can be known."""
+        """A copy's timings, by this machine's clock as far as the two can be compared."""
         asked = time.time()
         told: TimingReport = self.backend.get([copy.metered()])[0]
         answered = time.time()
@@ -238,10 +238,10 @@ class Ring:
         return told if abs(ahead) <= (answered - asked) / 2 else told.earlier(ahead)
 
     def close(self) -> None:
-        """End what runs elsewhere, and free what the environments hold."""
+        """End all copies and free what the environments hold."""
         self.backend.close()
 
 
 def shards_of(memory: Tree, copies: int) -> tuple[Tree, ...]:
-    """What `Ring.stored` gave, shard by shard."""
+    """The shards in a result of `Ring.stored`."""
     return (memory,) if copies == 1 else tuple(memory)

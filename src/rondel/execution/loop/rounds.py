@@ -1,7 +1,6 @@
-"""What a round is made of: produce, add, learn, report.
+"""The requests of a round: produce, add, learn, report.
 
-All that flows between the stages is seen here. What does not leave a fragment is not handed over:
-then there is nothing to route.
+Everything that flows between copies is dispatched here. What stays in a copy is not sent.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from rondel.execution.workers.lane_trees import concat_lanes
 
 
 class Report(NamedTuple):
-    """What a round did."""
+    """The results of a round."""
 
     round: int
     steps: int  # so far: transitions, without the steps that only reset
@@ -36,29 +35,29 @@ class Report(NamedTuple):
 
 
 def dispatch_rollout(ring: Ring, round: int) -> Rollout:
-    """Ask every policy copy for its part of a round."""
+    """Request a round's experience from every policy copy."""
     return gather_parts([dispatch_rollout_part(copy, ring.weights, round) for copy in ring.policy])
 
 
 def dispatch_rollout_part(copy: Copy, weights: Promise, round: int) -> Rollout:
-    """Ask one policy copy for its part of a round."""
+    """Request one policy copy's part of a round."""
     return Rollout(*([promise] for promise in copy.produce(weights, round)))
 
 
 def gather_parts(parts: list[Rollout]) -> Rollout:
-    """The parts of a round, in order."""
+    """Join the parts of a round, in copy order."""
     return Rollout(*(list(chain(*each)) for each in zip(*parts, strict=True)))
 
 
 def dispatch_add(ring: Ring, made: Rollout, round: int) -> None:
-    """Bring a round's items to memory."""
+    """Send a round's items to memory."""
     routed = _routed(made.items, ring.policy, ring.memory)
     for copy, items in zip(ring.memory, routed, strict=True):
         copy.add(round, *items)
 
 
 def dispatch_learning(ring: Ring, made: Rollout, round: int) -> list[Promise]:
-    """Absorb, then draw, label, gradient, update K times, then new weights -> promised metrics."""
+    """Absorb, K times draw, label, gradient and update, then new weights -> promised metrics."""
     update = ring.update
     for copy in update:
         copy.absorb(*made.summary)
@@ -76,7 +75,7 @@ def dispatch_learning(ring: Ring, made: Rollout, round: int) -> list[Promise]:
 
 
 def label_variables(ring: Ring) -> Promise:
-    """What the labels of a round need of the learner: None where they are with it, or are none."""
+    """What labels need of the learner; None if they are made there, or not at all."""
     apart = ring.label is not ring.update and ring.task.algorithm.label is not None
     return ring.update[0].learning() if apart else None
 
@@ -112,14 +111,14 @@ def dispatch_draw(ring: Ring, round: int, j: int) -> list[list[Any]]:
 
 
 def _routed(made: list[Promise], makers: list[Copy], takers: list[Copy]) -> list[list[Any]]:
-    """The arguments with which each taker gets its share; none where makers keep what they made."""
+    """The arguments that give each taker its share; none if the makers are the takers."""
     if makers is takers:
         return [[] for _ in takers]
     return [[share, *parts] for share, parts in route(made, len(takers))]
 
 
 def collect_report(ring: Ring, made: Rollout, metrics: list[Promise]) -> Report:
-    """Wait for what a round did, and count it."""
+    """Wait for a round's results and count them."""
     outcome = concat_lanes(ring.backend.get(made.outcome))
     each = [jax.tree.map(np.asarray, one) for one in ring.backend.get(metrics)]
     means = jax.tree.map(lambda *xs: sum(xs) / len(xs), *each) if each else {}
@@ -142,7 +141,7 @@ def collect_fused_reports(ring: Ring, recent: RecentEpisodes, done: list[Round])
 def make_report(
     ring: Ring, ended: int, outcome: Any, metrics: dict[str, Any], means: tuple[Any, Any]
 ) -> Report:
-    """Move the counters past a round and say what it did."""
+    """Move the counters past a round and report it."""
     returns, lengths = episode_stats.finished(outcome)
     ring.steps += int(np.sum(outcome.valid))
     learned = ring.round >= ring.task.algorithm.memory.warmup_rounds

@@ -1,4 +1,4 @@
-"""The loop that drives a ring, round after round, until a limit is met."""
+"""The loop that drives a ring, round after round, up to a limit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rondel.execution.stages import episode_stats
 from rondel.execution.telemetry.timing import CALLBACK, PYTHON, ROUNDS, STARTING
 from rondel.execution.workers import fused
 
-_SECONDS_PER_CALL = 0.2  # a fused program comes back about this often, to be seen and stopped
+_SECONDS_PER_CALL = 0.2  # of a fused program, about: then its rounds can be shown, or stopped
 
 
 class Limits(NamedTuple):
@@ -35,16 +35,16 @@ class Limits(NamedTuple):
 
 
 class NotFinite(RondelError):
-    """A loss or another metric became infinite or no number at all."""
+    """A loss or another metric became infinite or NaN."""
 
 
 def run_rounds(
     ring: Ring, limits: Limits, at_a_time: int | None = None, advice: Callable[[], str] = str
 ) -> Iterator[Report]:
-    """Run until a limit is met, a report per round.
+    """Run up to a limit and report each round.
 
-    A fused ring runs several rounds in a call: `at_a_time`, or as many as fit in a moment. The
-    numbers are the same. What `advice` says is added to the error if a loss is no number.
+    A fused ring runs several rounds per call: `at_a_time`, or as many as fit in 0.2 s. The numbers
+    are the same. `advice` is added to the error if a loss is not finite.
     """
     n = at_a_time or 1
     ring.meter.mark("driver", STARTING)
@@ -52,10 +52,10 @@ def run_rounds(
         started = time.monotonic()
         reports = advance(ring, limits, n)
         spent = time.monotonic() - started
-        # before any of them is seen: the ring is past them all, and must not be saved then
+        # before any of them is reported: the ring is past them all, and must not be saved
         stop_if_not_finite(reports, advice)
         yield from reports
-        ring.meter.mark("driver", CALLBACK)  # whoever takes the rounds has had the time since
+        ring.meter.mark("driver", CALLBACK)  # the caller has had the time since
         n = at_a_time or next_pace(n, spent, fused.max_rounds_per_call(ring.task))
 
 
@@ -68,7 +68,7 @@ def advance(ring: Ring, limits: Limits, rounds: int) -> list[Report]:
     else:
         reports = run_fused_rounds(ring, limits, rounds) if ring.fused else [run_round(ring)]
     ring.backend.settled()
-    ring.settle()
+    ring.take_baseline()
     ring.meter.mark("driver", PYTHON if ring.lowering.in_driver else ROUNDS)
     return reports
 
@@ -101,23 +101,23 @@ def next_pace(rounds: int, seconds: float, most: int) -> int:
 
 
 def stop_if_not_finite(reports: list[Report], advice: Callable[[], str]) -> None:
-    """Raise `NotFinite` for the first report with a metric that is no number."""
+    """Raise `NotFinite` for the first report with a metric that is infinite or NaN."""
     for report in reports:
         terms = [f"{k} is {v}" for k, v in report.metrics.items() if not math.isfinite(v)]
         if terms:
             raise NotFinite(
-                f"Training stopped in round {report.round}, after {report.steps} steps, because "
+                f"Training stopped in round {report.round}, after {report.steps:,} steps, because "
                 f"{', '.join(terms)}. {advice()}".strip()
             )
 
 
 def is_finished(ring: Ring, limits: Limits) -> bool:
-    """Is the run at its end?"""
+    """Has the run reached a limit?"""
     return is_over(ring.steps, ring.recent, limits)
 
 
 def is_over(steps: int, recent: episode_stats.RecentEpisodes, limits: Limits) -> bool:
-    """Is a run at its end that has done so many steps?"""
+    """Has a run with these steps and episodes reached a limit?"""
     if steps >= limits.steps or math.isinf(limits.until_return):
         return steps >= limits.steps
     # in 32 bits, as a fused program compares them
@@ -133,10 +133,10 @@ def run_fused_rounds(ring: Ring, limits: Limits, rounds: int) -> list[Report]:
 
 
 def run_round(ring: Ring) -> Report:
-    """Take the next round's experience and learn from it.
+    """Collect the next round's experience and learn from it.
 
-    With lag k round r acts with the weights of version max(0, r - k): k rounds are always under
-    way, while the learner is busy with the one before them.
+    With lag k, round r acts with the weights of version max(0, r - k): k rounds are in flight while
+    the learner works on the one before them.
     """
     while len(ring.pending) <= ring.plan.lag:
         ring.pending.append(dispatch_rollout(ring, ring.round + len(ring.pending)))

@@ -18,7 +18,7 @@ from rondel.types import Algorithm, Array, Step, Trajectory, Tree
 
 
 class Row(NamedTuple):
-    """What one step leaves behind [b, ...]."""
+    """What is recorded of one step [b, ...]."""
 
     obs: Tree
     first: Array
@@ -39,7 +39,7 @@ class Lanes(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a step gave besides the next observation [b, T]."""
+    """What a step reports besides the next observation [b, T]."""
 
     done: Array
     episode_return: Array
@@ -68,7 +68,7 @@ def compute_action(
 ) -> tuple[Array, Tree, Tree, Tree]:
     """One action per lane -> (action, next carry, extras, carry as it was before acting).
 
-    An episode begins with a new carry: `first` says where. `own` is what `begin` gave.
+    An episode begins with a new carry: `first` says where. `own` is a result of `start_round`.
     """
     carry = where_lane(first, algorithm.carry(lane), carry)
     action, after, extras = algorithm.act(weights, carry, obs, keys, explore, *own)
@@ -85,7 +85,7 @@ def where_lane(condition: Array, yes: Tree, no: Tree) -> Tree:
 
 
 def act_keys(task: Task, seed: Array, round: Array, lane: Array) -> Array:
-    """The keys of a round's actions as plain numbers [T, b, 2]: many small calls cost more."""
+    """The keys of a round's actions, all at once because it is faster; plain numbers [T, b, 2]."""
     key = purpose_key(seed, Purpose.ACT, round)
     return jax.random.key_data(per_step_and_lane(key, task.algorithm.rollout, lane))
 
@@ -93,7 +93,7 @@ def act_keys(task: Task, seed: Array, round: Array, lane: Array) -> Array:
 def start_round(
     task: Task, seed: int | Array, weights: Tree, round: int | Array, lane: Array
 ) -> tuple[Tree, ...]:
-    """What lanes have of their own for a round: one tree [b, ...], or none."""
+    """The lanes' own data for a round, such as noise: one tree [b, ...], or none."""
     start = task.algorithm.start
     if start is None:
         return ()
@@ -121,7 +121,7 @@ def row_of(before: Step, action: Array, extras: Tree, carry: Tree, after: Step) 
 
 
 def outcome_of(after: Step) -> Outcome:
-    """What the driver counts."""
+    """What the driver needs of a step, to count it."""
     done = (after.terminated | after.truncated) & (after.episode_length > 0)
     return Outcome(done, after.episode_return, after.episode_length, ~after.first)
 
@@ -131,7 +131,7 @@ def compute_items(
 ) -> tuple[Tree, Tree, Row]:
     """A block's rows [T, G] as (items [G, ...], summary [G, ...], next tail [G, O, ...])."""
     overlap = task.algorithm.overlap
-    if task.algorithm.fresh:  # what came before does not lead to what the round began with
+    if task.algorithm.fresh:  # the round did not begin where the tail ended
         tail = tail._replace(valid=jnp.zeros_like(tail.valid))
     rows = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), time_major(tail), rows)
 
@@ -163,9 +163,9 @@ def compute_rollout(
     lane: Array,
     round: Array,
 ) -> tuple[Tree, Step, Lanes, RolloutResult]:
-    """A round of a traceable environment, env and policy in one scan per block of lanes.
+    """A round of env and policy over a traceable environment: one scan per block of lanes.
 
-    Lanes outside of JAX must step together: then there is one scan, which acts in blocks.
+    Lanes whose state is outside of JAX must step together: then one scan acts in blocks.
     """
     env_step = task.env.step  # type: ignore[union-attr]
 
@@ -202,7 +202,7 @@ def compute_rollout(
 def compute_items_in_blocks(
     task: Task, weights: Tree, tail: Row, rows: Row, last: Step, lane: Array
 ) -> tuple[Tree, Tree, Row]:
-    """`finish` for rows [T, b] of any number of lanes, block by block."""
+    """`compute_items` for rows [T, b] of any number of lanes, block by block."""
 
     def one_block(weights: Tree, tail: Row, rows: Row, last: Step, lane: Array) -> Tree:
         return compute_items(task, weights, tail, time_major(rows), last, lane)
@@ -221,7 +221,7 @@ def compute_action_at(
     lane: Array,
     own: tuple[Tree, ...],
 ) -> tuple[Array, Tree, Tree, Tree]:
-    """`act` in step t of a round for any number of lanes, block by block; keys [T, b, 2]."""
+    """`compute_action` in step t for any number of lanes, block by block; keys [T, b, 2]."""
 
     def one_block(weights: Tree, *per_lane: Tree) -> Tree:
         carry, obs, first, keys, lane, own = per_lane
@@ -234,7 +234,7 @@ def compute_action_at(
 def first_step(
     task: Task, seed: int | Array, lane: Array, again: int | Array = 0
 ) -> tuple[Tree, Step]:
-    """Start the lanes of a traceable environment: other episodes for each number `again`."""
+    """The first step of each lane of a traceable environment; `again` changes the episodes."""
     keys = per_lane(purpose_key(seed, Purpose.ENV, again), lane)
     init = task.env.init  # type: ignore[union-attr]
     if not keeps_state(task.env):  # lanes outside of JAX start together

@@ -30,8 +30,8 @@ def init_learner(task: Task, seed: Array) -> Tree:
 def learner_initialiser(task: Task) -> Callable[[np.uint32], Tree]:
     """`init` of a task as a program of the seed.
 
-    LAPACK, which makes matrices orthogonal, rounds otherwise with other numbers of threads, and Ray
-    and the environment set these: here it has one.
+    LAPACK, which makes matrices orthogonal, rounds differently with other numbers of threads, which
+    Ray and the environment may set: here it has one.
     """
 
     @cache
@@ -53,7 +53,7 @@ _one_at_a_time = Lock()  # the number of threads is the whole process's
 
 
 def first_lanes(task: Task, lane: Array) -> Lanes:
-    """The policy's lanes before round 0: new carries, and a tail of rows that don't count."""
+    """The policy's lanes before round 0: new carries, and a tail of invalid rows."""
     shape = (lane.shape[0], task.algorithm.overlap)
     like = row_like(task, lane)
     tail = jax.tree.map(lambda x: jnp.zeros((*shape, *x.shape[1:]), x.dtype), like)
@@ -61,13 +61,13 @@ def first_lanes(task: Task, lane: Array) -> Lanes:
 
 
 def episode_starter(task: Task) -> Callable[..., tuple[Tree, Step]]:
-    """`first_step` of a task, as a program where the environment can be in one."""
+    """`first_step` of a task, as a program if the environment can be in one."""
     start = partial(acting.first_step, task)
     return jax.jit(start) if keeps_state(task.env) else start
 
 
 def row_like(task: Task, lane: Array) -> Row:
-    """Shapes and types of the row that a step leaves behind."""
+    """Shapes and types of the row that is recorded of a step."""
     task = task._replace(block=lane.shape[0])
 
     def one_row(weights: Tree, step: Step, lane: Array) -> Row:
@@ -87,7 +87,7 @@ def row_like(task: Task, lane: Array) -> Row:
 
 
 def step_like(task: Task, lanes: int) -> Step:
-    """Shapes and types of what the environment says of so many lanes."""
+    """Shapes and types of a step of the environment in `lanes` lanes."""
     if isinstance(task.env, Env) and task.env.pure:
         keys = jax.eval_shape(lambda: per_lane(purpose_key(0, Purpose.ENV), jnp.arange(lanes)))
         return jax.eval_shape(task.env.init, keys)[1]
@@ -102,13 +102,13 @@ def step_like(task: Task, lanes: int) -> Step:
 
 
 def weights_like(task: Task) -> Tree:
-    """Shapes and types of what the policy acts with."""
+    """Shapes and types of the weights."""
     algorithm = task.algorithm
     return jax.eval_shape(lambda: algorithm.acting(algorithm.init(purpose_key(0, Purpose.INIT))))
 
 
 def outcome_like(task: Task) -> Outcome:
-    """Shapes and types of what a round's steps give, in all lanes."""
+    """Shapes and types of a round's outcome, in all lanes."""
 
     def like() -> Outcome:
         real = jnp.zeros((task.lanes, task.algorithm.rollout))

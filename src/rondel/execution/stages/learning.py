@@ -20,15 +20,15 @@ ROWS = 16  # of a batch, that are labelled at a time; all of them where that doe
 
 
 class GradientContribution(NamedTuple):
-    """What a copy of the gradient stage hands to update."""
+    """What a copy of the gradient stage sends to update."""
 
     grads: Tree
-    weight: Array  # (): how much these count among those of other copies
+    weight: Array  # (): how much these count among the copies'
     metrics: dict[str, Array]
 
 
 class Peers(NamedTuple):
-    """How copies that learn in one program hear of each other; by default there are none."""
+    """The exchange between copies that learn in one program; by default there are no others."""
 
     memory: Part = WHOLE  # which shard of it is here
     gradient: Part = WHOLE  # which copy of it this is
@@ -45,7 +45,7 @@ ALONE = Peers()
 def compute_add(
     task: Task, seed: Array, memory: Tree, items: Tree, round: Array, part: Part = WHOLE
 ) -> Tree:
-    """Put a round's items [b, ...] into memory, or into one shard of it."""
+    """Add a round's items [b, ...] to memory, or to one shard of it."""
     key = per_copy(purpose_key(seed, Purpose.ADD, round), *part)
     return task.algorithm.memory.add(memory, items, key)
 
@@ -53,7 +53,7 @@ def compute_add(
 def compute_draw(
     task: Task, seed: Array, memory: Tree, round: Array, j: Array, part: Part = WHOLE
 ) -> tuple[Tree, Tree]:
-    """The j-th batch of a round, or a shard's part of it, and the ticket that `rank` wants back."""
+    """The j-th batch of a round, or a shard's part of it, and its ticket for `rank`."""
     key = per_copy(purpose_key(seed, Purpose.DRAW, round, j), *part)
     return task.algorithm.memory.draw(memory, key, j)
 
@@ -67,10 +67,10 @@ def compute_label(
     j: Array,
     part: Part = WHOLE,
 ) -> Tree:
-    """A batch, or a part of it, with its labels; as it is where the algorithm has no such stage.
+    """A batch, or a part of it, with its labels; unchanged if the algorithm has no such stage.
 
-    A row's key says which of the whole batch it is, and rows are labelled in blocks, as lanes act:
-    so its label does not depend on how a batch is split.
+    A row's key depends on its place in the whole batch, and rows are labelled in blocks, as lanes
+    act: so labels do not depend on how a batch is split.
     """
     give = task.algorithm.label
     if give is None:
@@ -137,7 +137,7 @@ def compute_learning(
 ) -> tuple[Tree, Tree, dict[str, Array]]:
     """All draws of a round in one loop -> (state, memory, metrics: means over the draws).
 
-    `draws` is how many there are, where that is known otherwise than by the round.
+    `draws` is their number, if it does not follow from the round.
     """
     algorithm = task.algorithm
     known = stage_boundary(algorithm.learning(state)) if algorithm.label else ()

@@ -1,7 +1,7 @@
-"""Randomness is keyed by meaning, never by place.
+"""Random keys, made from what they are for.
 
-The key of a draw says what it is for (a purpose, the round, the step, the lane), so a run's
-numbers are the same wherever its pieces run. Threefry only: other generators change under vmap.
+A key depends on its purpose, the round, the step and the lane, so a run's numbers are the same
+wherever its pieces run. Threefry only: other generators change under vmap.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def purpose_key(
 
 
 def per_copy(key: Array, copy: int, copies: int) -> Array:
-    """A key for each of several copies; one that is alone has the key itself."""
+    """A key for each of several copies; a single copy uses the key itself."""
     return key if copies == 1 else random.fold(key, copy)
 
 

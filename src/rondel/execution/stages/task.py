@@ -1,4 +1,4 @@
-"""What every piece of a run knows, and how lanes are grouped into blocks."""
+"""The task of a run, blocks of lanes, and trees on their way into and out of JAX."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Task(NamedTuple):
 
 
 def keeps_state(env: Env | HostWorld) -> TypeGuard[Env]:
-    """Is where an environment stands a tree of arrays, which a checkpoint can hold?"""
+    """Is an environment's state a tree of arrays, which a checkpoint can hold?"""
     return isinstance(env, Env) and env.pure
 
 
@@ -48,7 +48,7 @@ def map_blocks(f: Callable[..., Tree], block: int) -> Callable[..., Tree]:
 
 
 def stage_boundary(tree: Tree) -> Tree:
-    """What one stage hands to the next, inside a program that holds both.
+    """What one stage passes to the next inside one program.
 
     Without this XLA may rearrange sums across the two, and a ring that is cut here would differ
     from one that is not.
@@ -57,9 +57,9 @@ def stage_boundary(tree: Tree) -> Tree:
 
 
 def jit_computed_leaves(f: Callable[..., Tree]) -> Callable[..., Tree]:
-    """`f` as a program of what it computes: arrays that it hands through don't go that way.
+    """`f` as a program, except for arrays that it passes through unchanged.
 
-    A program takes longer to hand an array through than to add two small ones. Trees of one
+    A program takes longer to pass an array through than to add two small ones. Trees of one
     structure must have leaves of the same shapes and types in every call.
     """
     known: dict[Any, _Split] = {}
@@ -77,7 +77,7 @@ def jit_computed_leaves(f: Callable[..., Tree]) -> Callable[..., Tree]:
 
 
 class _Split(NamedTuple):
-    """What a function hands through, and what it computes."""
+    """Which results a function passes through, and which it computes."""
 
     result: Any  # its structure
     through: list[int | None]  # which leaf of the arguments each leaf of the result is
@@ -100,10 +100,9 @@ def _split(f: Callable[..., Tree], args: tuple[Tree, ...], leaves: list[Any]) ->
 
 
 def to_device(tree: Tree) -> Tree:
-    """Host arrays on their way into JAX, copied.
+    """Copy host arrays on their way into JAX.
 
-    XLA reads host memory in place and later than the call returns; what its owner writes there in
-    the meantime would be read instead.
+    XLA may read host memory after the call has returned, when its owner has overwritten it.
     """
 
     def one(x: Any) -> Any:
@@ -122,7 +121,7 @@ class HostKey(NamedTuple):
 
 
 def on_host(tree: Tree) -> Tree:
-    """The same tree with NumPy arrays: what may leave the process. `to_device` takes it back."""
+    """A tree as NumPy arrays, which can leave the process; `to_device` brings it back."""
 
     def one(x: Any) -> Any:
         if isinstance(x, jax.Array) and _is_key(x):
@@ -133,13 +132,13 @@ def on_host(tree: Tree) -> Tree:
 
 
 def on_device(tree: Tree) -> Tree:
-    """The tree with arrays of JAX; itself if it has no others."""
+    """A tree as JAX arrays; unchanged if it has no others."""
     there = all(isinstance(x, jax.Array) for x in jax.tree.leaves(tree))
     return tree if there else jax.device_put(tree)
 
 
 def without_keys(tree: Tree) -> Tree:
-    """Random keys as plain numbers, which can be written down."""
+    """A tree with random keys as plain numbers, which can be saved."""
     return jax.tree.map(lambda x: jax.random.key_data(x) if _is_key(x) else x, tree)
 
 

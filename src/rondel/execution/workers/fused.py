@@ -25,12 +25,12 @@ _ROWS = 2**18  # reports of a call are held until it ends: about this many rows 
 
 
 def max_rounds_per_call(task: Task) -> int:
-    """How many rounds a call can report on."""
+    """The number of rounds that a call can report on."""
     return max(1, min(64, _ROWS // (task.lanes * task.algorithm.rollout)))
 
 
 class State(NamedTuple):
-    """All that lasts from round to round, but for memory."""
+    """What lasts from round to round, except memory."""
 
     learner: Tree
     env: Tree
@@ -40,7 +40,7 @@ class State(NamedTuple):
 
 
 class Round(NamedTuple):
-    """What a round has to report; stacked [n, ...] when several come at once."""
+    """The results of a round; stacked [n, ...] for several."""
 
     outcome: Outcome  # [B, T]
     metrics: dict[str, Array]
@@ -48,7 +48,7 @@ class Round(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """How the copies of a ring hear of each other, inside one program."""
+    """The exchange between copies of a ring inside one program."""
 
     lanes: Callable[[Tree], Tree] = lambda tree: tree  # [b, ...] of all copies, as [B, ...]
     learning: Peers = ALONE
@@ -64,7 +64,7 @@ def compute_round(
     others: Exchange = Exchange(),  # noqa: B008 it is a plain value
     draws: Array | None = None,
 ) -> tuple[State, Tree, Round]:
-    """Produce, add, absorb, learn. `draws` says how often to learn; by default `round` does."""
+    """Produce, add, absorb, learn; `draws` is by default the number that belongs to the round."""
     weights = stage_boundary(task.algorithm.acting(state.learner))
     env, step, lanes, produced = acting.compute_rollout(
         task, seed, weights, state.env, state.step, state.lanes, lane, round
@@ -118,10 +118,10 @@ def repeat_rounds(
     most: int,
     going: Any = np.bool_(True),  # noqa: B008 it is a plain value
 ) -> tuple[State, Tree, Round, Array]:
-    """`one` round after the other: so many, at the most `most`, or until it is over.
+    """Run `one` round after the other: `rounds` of them, at most `most`, or until `is_over`.
 
-    A metric that is no number ends it too. Of several rings side by side [N] everything has one
-    more axis, and the first that is over ends it, if it is one of those that are `going`.
+    A metric that is infinite or NaN ends it, too. For several stacked rings everything has one more
+    axis [N], and the first of those that are `going` that is over ends the call.
     """
     like = jax.eval_shape(one, state, memory, jnp.int32(0))[2]
     reports = jax.tree.map(lambda x: jnp.zeros((most, *x.shape), x.dtype), like)

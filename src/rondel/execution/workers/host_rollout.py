@@ -1,4 +1,4 @@
-"""Environments that a policy copy drives by links, and the halves of a round in which it does.
+"""The environments that a policy copy drives, and the rollout that it collects from them.
 
 While the environments of one phase step, the policy acts for the other.
 """
@@ -26,7 +26,7 @@ _AROUND = (slice(None, -1), slice(1, None))  # of T + 1 steps: before and after 
 
 
 class TimingMarks(NamedTuple):
-    """What is called when a policy has acted, and when its environments were asked for a step."""
+    """The functions to call once a policy has acted and once its environments were sent actions."""
 
     acted: Callable[[], None]
     asked: Callable[[], None]
@@ -37,7 +37,7 @@ class EnvClients(NamedTuple):
 
     links: Mapping[int, EnvClient]
     phases: tuple[tuple[Group, ...], ...]
-    here: bool  # in the same thread: what a link takes is the simulator's time
+    here: bool  # in this thread: then a link's time is the simulator's
     meter: Meter
 
     @property
@@ -45,11 +45,11 @@ class EnvClients(NamedTuple):
         return [group for phase in self.phases for group in phase]
 
     def reset(self, again: int) -> Step:
-        """Begin new episodes, others for each number `again`."""
+        """Begin new episodes, different ones for each number `again`."""
         for group in self.groups:
             self.links[group.env].reset(group.first_lane, again)
         if self.here:
-            self.meter.ran("env", "reset", SIMULATOR)  # the first makes some of them, too
+            self.meter.ran("env", "reset", SIMULATOR)  # the first also makes some of them
         steps = [self.links[group.env].take(group.first_lane) for group in self.groups]
         if not self.here:
             self.meter.mark("env", STEPS)
@@ -59,28 +59,28 @@ class EnvClients(NamedTuple):
         return first
 
     def ask(self, phase: tuple[Group, ...], action: np.ndarray) -> None:
-        """Ask for a step of a phase's lanes."""
+        """Send actions to the lanes of a phase."""
         base = phase[0].first_lane
         for group in phase:
             begin = group.first_lane - base
             self.links[group.env].step(group.first_lane, action[begin : begin + group.lanes])
 
-    def take(self, phase: tuple[Group, ...], story: RolloutBuffer, t: int) -> None:
-        """Write the answer to what was asked last of a phase into the t-th place of its story.
+    def take(self, phase: tuple[Group, ...], buffer: RolloutBuffer, t: int) -> None:
+        """Write the steps of a phase's lanes into the t-th place of their buffer.
 
-        In the same thread it costs too little to look at the clock: it is the policy's then.
+        In this thread that takes too little time to measure, so it is booked to the policy.
         """
         steps = [self.links[group.env].take(group.first_lane) for group in phase]
         if not self.here:
             self.meter.mark("env", STEPS)
         for group, step in zip(phase, steps, strict=True):
             begin = group.first_lane - phase[0].first_lane
-            story.write(t, slice(begin, begin + group.lanes), step)
+            buffer.write(t, slice(begin, begin + group.lanes), step)
         if not self.here:
-            self.meter.mark("env", TRANSPORT, story.obs_bytes)
+            self.meter.mark("env", TRANSPORT, buffer.obs_bytes)
 
     def marks(self, t: int) -> TimingMarks:
-        """What marks the work of the t-th step; where it is all in this thread, of all after it."""
+        """Timing marks for the t-th step; in this thread for all steps after it, too."""
         kind = SIMULATOR if self.here else TRANSPORT
         if t == 0:  # the first of all compiles
             return TimingMarks(
@@ -99,7 +99,7 @@ class EnvClients(NamedTuple):
         return concat_lanes([self.links[group.env].take(group.first_lane) for group in self.groups])
 
     def set_states(self, states: Tree) -> None:
-        """Put environments elsewhere back to what `states` once gave."""
+        """Restore the states of environments elsewhere."""
         first = self.groups[0].first_lane
         for group in self.groups:
             mine = slice(group.first_lane - first, group.first_lane - first + group.lanes)
@@ -110,7 +110,7 @@ class EnvClients(NamedTuple):
 
 
 class RolloutBuffer:
-    """What the environments of some lanes say in a round [T + 1, b, ...], in memory made for it."""
+    """The steps of some lanes in a round [T + 1, b, ...], in preallocated memory."""
 
     def __init__(self, rollout: int, first: Step) -> None:
         def places(x: Any) -> np.ndarray:
@@ -123,7 +123,7 @@ class RolloutBuffer:
         self.write(0, slice(None), first)
 
     def write(self, t: int, lanes: slice, step: Step) -> None:
-        """Copy what some of the lanes said into the t-th place."""
+        """Copy a step of some lanes into the t-th place."""
         said = step if self._flat else jax.tree.leaves(step)
         if t == 1 and not self._is_like_the_first(lanes, step, said):
             raise self._unlike(lanes, step)
@@ -131,7 +131,7 @@ class RolloutBuffer:
             kept[t, lanes] = new
 
     def _is_like_the_first(self, lanes: slice, step: Step, said: Sequence[Any]) -> bool:
-        """Does a step look as the reset did? Else it would be bent to look so."""
+        """Has a step the form of the reset? Else it would be converted without notice."""
         structure: Any = jax.tree.structure(step)
         return bool(structure == jax.tree.structure(self.steps)) and all(
             kept[0, lanes].shape == new.shape and np.can_cast(new.dtype, kept.dtype, "same_kind")
@@ -146,8 +146,8 @@ class RolloutBuffer:
 
         first = jax.tree.map(lambda x: x[0, lanes], self.steps)
         return RondelError(
-            f"An environment's reset() and step() must look alike, lane by lane. reset() gave "
-            f"{looks(first)}; step() gave {looks(step)}."
+            "An environment's reset() and step() must give arrays of the same shapes and types. "
+            f"reset() gave {looks(first)}; step() gave {looks(step)}."
         )
 
     def before(self, t: int) -> tuple[Tree, Array]:
@@ -156,7 +156,7 @@ class RolloutBuffer:
         return obs[t] if self._flat else jax.tree.map(lambda x: x[t], obs), self.steps.first[t]
 
     def last(self) -> Step:
-        """What was said last, in memory of its own: the story is long, and may be forgotten."""
+        """A copy of the last step, so that the buffer can be freed."""
         step: Step = jax.tree.map(lambda x: x[-1].copy(), self.steps)
         return step
 
@@ -166,7 +166,7 @@ def _nbytes(tree: Tree) -> int:
 
 
 class LaneGroup:
-    """A phase of a round: some of a policy copy's lanes, and what they have been through so far."""
+    """Some of a policy copy's lanes, and their rollout so far."""
 
     def __init__(
         self,
@@ -185,13 +185,13 @@ class LaneGroup:
         self._keys = keys if whole else keys[:, here]
         mine = [tree if whole else jax.tree.map(lambda x: x[here], tree) for tree in begun]
         self.carry, self._own, step = mine
-        self.story = RolloutBuffer(len(keys), step)
+        self.buffer = RolloutBuffer(len(keys), step)
         self._acts: list[Tree] = []  # (action, extras, carry before acting) after each step
 
     def act(self, weights: Tree, t: int, marks: TimingMarks) -> None:
-        """Take the answer to the last action, if there was one, and ask for a step by the next."""
-        self._see()
-        obs, first = self.story.before(t)
+        """Receive the last step, if there was one, choose actions and send them."""
+        self._receive()
+        obs, first = self.buffer.before(t)
         action, after, extras, carry = self._act(
             weights, self.carry, obs, first, self._keys, t, self._lane, self._own
         )
@@ -202,14 +202,14 @@ class LaneGroup:
         self._acts.append((chosen, extras, carry))
         self.carry = after
 
-    def _see(self) -> None:
-        """Take the answer to the last action, once."""
+    def _receive(self) -> None:
+        """Receive the last step."""
         if self._acts:
-            self._driven.take(self._phase, self.story, len(self._acts))
+            self._driven.take(self._phase, self.buffer, len(self._acts))
 
     def finish(self) -> tuple[Row, acting.Outcome]:
         """The round's rows and outcome [T, b]."""
-        self._see()
-        before, after = (jax.tree.map(lambda x, at=at: x[at], self.story.steps) for at in _AROUND)
+        self._receive()
+        before, after = (jax.tree.map(lambda x, at=at: x[at], self.buffer.steps) for at in _AROUND)
         action, extras, carry = stack(self._acts)
         return acting.row_of(before, action, extras, carry, after), acting.outcome_of(after)

@@ -18,13 +18,13 @@ from rondel.types import Env, Step, Tree
 
 
 class JaxEnvs(Metered):
-    """The groups of lanes of an env copy; see `hosted` for what is asked of it."""
+    """The groups of lanes of an env copy; answers the requests of `EnvApi`."""
 
     def __init__(self, task: Task, groups: Sequence[Group]) -> None:
         self._seed = np.uint32(task.seed)
         self._groups = {group.first_lane: group for group in groups}
         self._states: dict[int, Tree] = {}
-        # where it can be, the shape that the same environment has beside its policy
+        # if possible, the shape that the same environment has beside its policy
         whole = all(group.lanes % task.block == 0 for group in groups)
         task = task if whole else task._replace(block=groups[0].lanes)
         self._env: Env = task.env  # type: ignore[assignment]
@@ -40,7 +40,7 @@ class JaxEnvs(Metered):
             raise
 
     def reset(self, first_lane: int, again: int) -> Step:
-        """New episodes in every lane of a group, others for each number `again`."""
+        """Begin new episodes in a group, different ones for each number `again`."""
         self._free(first_lane)
         lane = np.arange(first_lane, first_lane + self._groups[first_lane].lanes, dtype=np.int32)
         self._states[first_lane], step = self._begin(self._seed, lane, again)
@@ -52,11 +52,11 @@ class JaxEnvs(Metered):
         return step
 
     def state(self, first_lane: int) -> Tree:
-        """What a group is."""
+        """The state of a group."""
         return without_keys(self._states[first_lane])
 
     def set_state(self, first_lane: int, state: Tree) -> None:
-        """Go on from what `state` once gave."""
+        """Continue a group from a result of `state`."""
         kept = jax.tree.map(jnp.array, state)
         self._states[first_lane] = with_keys(self._states[first_lane], kept)
 
@@ -66,6 +66,6 @@ class JaxEnvs(Metered):
             self._env.close(state)
 
     def close(self) -> None:
-        """Free what is outside of JAX."""
+        """Free the states outside of JAX."""
         for first_lane in self._groups:
             self._free(first_lane)

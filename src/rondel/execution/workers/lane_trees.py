@@ -1,4 +1,4 @@
-"""Trees of several copies put together, and cut apart again, lane by lane."""
+"""Join the trees of several copies, and split them again, lane by lane."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rondel.types import Tree
 
 
 def take_share(share: LaneShare, parts: tuple[Tree, ...]) -> Tree:
-    """Someone's share of what several copies made [b, ...]."""
+    """One copy's share of what several others made [b, ...]."""
     nth, of = share
     whole = concat_lanes(parts)
     if of == 1:
@@ -27,7 +27,7 @@ def take_share(share: LaneShare, parts: tuple[Tree, ...]) -> Tree:
 
 
 def concat_lanes(trees: Any, axis: int = 0) -> Tree:
-    """Trees of one shape, one behind the other along an axis."""
+    """Concatenate trees of one structure along an axis."""
 
     def join(*xs: Any) -> Any:
         if all(isinstance(x, np.ndarray) for x in xs):
@@ -38,5 +38,5 @@ def concat_lanes(trees: Any, axis: int = 0) -> Tree:
 
 
 def stack(trees: list[Any]) -> Any:
-    """Trees of one shape, stacked along a new first axis in fresh host memory."""
+    """Stack trees of one structure along a new first axis, in new host memory."""
     return jax.tree.map(lambda *xs: np.stack(xs), *trees)

@@ -1,8 +1,7 @@
-"""A fragment: neighbouring stages of the ring in one place, with their states.
+"""The worker of a copy: the states of neighbouring stages, and the requests that it answers.
 
-A fragment answers the few requests that the loop makes. Each request is one XLA program or none,
-but for `produce` over environments that are not in the same program, which is a Python loop around
-one. What the next request to the same fragment needs stays inside it: then None is handed out.
+Each request runs one XLA program or none, except `produce` over environments outside the program,
+which is a Python loop around one. What the next request to the same worker needs stays inside it.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ from rondel.execution.workers.programs import Programs, compile_programs
 from rondel.plan.plan import Plan
 from rondel.types import Env, Tree
 
-_LEARNER = {"memory", "gradient", "update"}  # who holds these learns in one program
+_LEARNER = {"memory", "gradient", "update"}  # together they learn in one program
 
 
 class StageWorker(Metered):
-    """One copy of a piece of the plan: the states of its stages, and what can be asked of them."""
+    """One copy of a piece of the plan, or the whole ring on several devices."""
 
     def __init__(
         self, task: Task, plan: Plan, piece: int, copy: int, programs: Programs | None = None
@@ -61,13 +60,11 @@ class StageWorker(Metered):
         self.env: Tree = ()
         self.step: Tree = None  # a Step, once the environment has started
         self.lanes: Tree = ()  # Lanes, where the policy is
-        self.links: dict[
-            int, EnvClient
-        ] = {}  # to env copies, where these are not in the same program
+        self.links: dict[int, EnvClient] = {}  # to env copies outside of the program
         self._hosted: HostEnvs | None = None
         self._made: deque[Tree] = deque()  # items that wait for `add`
         self._ticket: Tree = ()
-        self._known: Tree = ()  # what labels of this round need to know of the learner
+        self._known: Tree = ()  # the learner's variables for the labels of this round
         self._contribution: GradientContribution | None = None
         try:
             self._start()
@@ -97,13 +94,13 @@ class StageWorker(Metered):
             setattr(self, name, run.place(name, getattr(self, name)))
 
     def connect(self, links: Mapping[int, EnvClient]) -> None:
-        """Use these lines to env copies elsewhere."""
+        """Use these links to env copies elsewhere."""
         self.links = dict(links)
 
     # env and policy
 
     def begin(self, again: int = 0) -> None:
-        """Begin an episode in every lane, others for each number `again`."""
+        """Begin an episode in every lane, a different one for each number `again`."""
         if self.links:
             self.step = self._driven().reset(again)
         else:
@@ -129,12 +126,12 @@ class StageWorker(Metered):
         return None, summary, outcome
 
     def _produce_by_links(self, weights: Tree, round: int) -> tuple[Tree, Tree, Tree]:
-        """While the environments of one phase step, the policy acts for the other."""
+        """Step the environments of one phase while the policy acts for the other."""
         weights = on_device(weights)  # once, not in every step
         driven = self._driven()
         if self.task.algorithm.fresh:
             self.step = driven.reset(round)
-        starts = self.task.algorithm.start is not None  # also a program of nothing takes its time
+        starts = self.task.algorithm.start is not None  # an empty program takes time, too
         own = self.programs.start_round(self.seed, weights, round, self.lane) if starts else ()
         keys = self.programs.act_keys(self.seed, round, self.lane)
         begun = (self.lanes.carry, own, self.step)
@@ -149,32 +146,32 @@ class StageWorker(Metered):
                 half.act(weights, t, marks)
         rows, outcome = concat_lanes([half.finish() for half in halves], axis=1)
         self._refuse_non_finite(rows)
-        step = concat_lanes([half.story.last() for half in halves])
+        step = concat_lanes([half.buffer.last() for half in halves])
         items, summary, tail = self.programs.items(weights, self.lanes.tail, rows, step, self.lane)
         self.step, self.lanes = step, Lanes(concat_lanes([half.carry for half in halves]), tail)
         return items, summary, jax.tree.map(np.transpose, outcome)
 
     def _refuse_non_finite(self, rows: Row) -> None:
-        """Name an environment that gives NaN: in a loss it would pass for the learner's."""
+        """Name an environment that gives NaN: in a loss it would look like the learner's fault."""
         for name, tree in (("observations", rows.obs), ("rewards", rows.reward)):
             for leaf in jax.tree.leaves(tree):
                 if np.issubdtype(leaf.dtype, np.floating) and not np.isfinite(leaf).all():
                     lane = int(self.lane[np.argwhere(~np.isfinite(leaf))[0][1]])
                     raise RondelError(
-                        f"{self.task.env.spec.id} gave {name} that are not finite, in lane {lane}: "
-                        "an environment must give numbers."
+                        f"{name} must be finite, but {self.task.env.spec.id} gave infinity or NaN "
+                        f"in lane {lane}. Check its reset and step."
                     )
 
     # memory
 
     def add(self, round: int, share: LaneShare = EVERYTHING, *items: Tree) -> None:
-        """Put a round's items into memory: those handed over, or those that were made here."""
+        """Add a round's items to memory: those received, or those made here."""
         mine = take_share(share, items) if items else self._made.popleft()
         self.memory = self.programs.add(self.seed, self.memory, mine, round)
         self._wait_for(self.memory)
 
     def _wait_for(self, state: Tree) -> None:
-        """Until all is there, unless `learn` comes next, which needs it and is waited for."""
+        """Wait until the state is computed, unless `learn` follows, which waits anyway."""
         if not self._learns:
             jax.block_until_ready(state)  # type: ignore[no-untyped-call]
 
@@ -184,7 +181,7 @@ class StageWorker(Metered):
         return batch
 
     def rank(self, share: LaneShare, *feedback: Tree) -> None:
-        """What the learner found about the batch drawn last."""
+        """Give memory the feedback on the batch drawn last."""
         self.memory = ready(
             self.programs.rank(self.memory, self._ticket, take_share(share, feedback))
         )
@@ -192,11 +189,11 @@ class StageWorker(Metered):
     # label and gradient
 
     def know(self, variables: Tree) -> None:
-        """What labels need to know of a learner elsewhere, until it is said anew."""
+        """Receive the variables that labels need from a learner elsewhere."""
         self._known = variables
 
     def label(self, round: int, j: int, share: LaneShare = EVERYTHING, *batches: Tree) -> Tree:
-        """The j-th batch, with its labels if it is here that it gets them."""
+        """The j-th batch, labelled if this copy has the stage `label`."""
         batch = take_share(share, batches) if batches else self.draw(round, j)
         if not self.labels:
             return batch
@@ -210,7 +207,7 @@ class StageWorker(Metered):
         share: LaneShare = EVERYTHING,
         *batches: Tree,
     ) -> tuple[Tree, GradientContribution | None]:
-        """(feedback, contribution) of the j-th batch; what is not handed over is made here."""
+        """(feedback, contribution) of the j-th batch; what is not received is made here."""
         batch = self.label(round, j, share, *batches)
         variables = self.learning() if variables is None else variables
         feedback, contribution = self.programs.gradient(self.seed, variables, batch, round, j)
@@ -224,30 +221,30 @@ class StageWorker(Metered):
     # update
 
     def absorb(self, *summaries: Tree) -> None:
-        """What the round's lanes report to the learner."""
+        """Take the round's summaries of all lanes into the learner's state."""
         self.learner = self.programs.absorb(self.learner, concat_lanes(summaries))
         self._wait_for(self.learner)
         if self.labels:
             self.know(self.learning())
 
     def update(self, *contributions: GradientContribution) -> dict[str, Any]:
-        """One step of the optimiser, by the mean of all copies' gradients -> its metrics."""
+        """One optimiser step with the mean of all copies' gradients -> its metrics."""
         grads, metrics = self.programs.average(contributions or (self._contribution,))
         self.learner = ready(self.programs.update(self.learner, grads))
         return metrics
 
     def learning(self) -> Tree:
-        """What a gradient or a label needs to know of the learner."""
+        """The variables that gradients and labels need of the learner."""
         return self.programs.learning(self.learner)
 
     def acting(self) -> Tree:
-        """What the policy needs to know of the learner."""
+        """The weights that the policy needs of the learner."""
         return self.programs.acting(self.learner)
 
     # memory, gradient and update together
 
     def learn(self, round: int) -> dict[str, Any]:
-        """All draws of a round in one program."""
+        """Run all draws of a round in one program -> their metrics."""
         self.learner, self.memory, metrics = self.programs.learn(
             self.seed, self.learner, self.memory, round
         )
@@ -258,7 +255,7 @@ class StageWorker(Metered):
     def advance(
         self, recent: RecentEpisodes, round: int, rounds: int, steps_left: int, until_return: float
     ) -> tuple[RecentEpisodes, list[fused.Round]]:
-        """Up to `rounds` rounds in one program, until a limit is met; see `fused`."""
+        """Run up to `rounds` rounds in one program, up to a limit; see `fused`."""
         state = fused.State(self.learner, self.env, self.step, self.lanes, recent)
         state, self.memory, reports, n = self.programs.advance(
             self.seed, state, self.memory, self.lane, round, rounds, steps_left, until_return
@@ -267,10 +264,10 @@ class StageWorker(Metered):
         reports, recent = jax.tree.map(np.asarray, (reports, recent))
         return recent, [jax.tree.map(lambda x, i=i: x[i], reports) for i in range(int(n))]
 
-    # all that it is
+    # state
 
     def snapshot(self, *names: str) -> dict[str, Tree]:
-        """The states of its stages by name, keys as plain numbers; all of them if none is named."""
+        """The states with these names, or all; random keys as plain numbers."""
         parts: dict[str, Tree] = {}
         if "update" in self.stages:
             parts["learner"] = self.learner
@@ -284,7 +281,7 @@ class StageWorker(Metered):
         return {k: export(k, without_keys(v)) for k, v in parts.items() if not names or k in names}
 
     def restore(self, parts: dict[str, Tree]) -> None:
-        """Go on from what `snapshot` once gave, or from some of it."""
+        """Continue from a snapshot, or from some of its states."""
         made = parts.pop("made", ())
         self._made = deque(made if "memory" in self.stages else ())
         if self.links and "env" in parts:
@@ -295,14 +292,14 @@ class StageWorker(Metered):
             setattr(self, name, self.programs.place(name, tree))
 
     def keep(self, most_bytes: int) -> tuple[bool, dict[str, Tree]]:
-        """All that it is, and what it drives, for who takes its place; False if too much."""
+        """The snapshot from which a replacement can start; False and nothing if it is too large."""
         parts = self.snapshot()
         if sum(x.nbytes for x in jax.tree.leaves(parts)) > most_bytes:
             return False, {}
         return True, parts
 
     def take_over(self, parts: dict[str, Tree], again: int) -> None:
-        """Be what `keep` once gave. Environments that have no state begin new episodes."""
+        """Start from a result of `keep`. Environments without a state begin new episodes."""
         if "policy" in self.stages:
             self.begin(again)
             if not keeps_state(self.task.env):
@@ -312,12 +309,12 @@ class StageWorker(Metered):
             self._forget_tail()
 
     def record(self, recorder: Recorder) -> None:
-        """Write down what the environments here do, before they do it."""
+        """Log each call of the environments here before it is made."""
         if self._hosted is not None:
             self._hosted.record(recorder)
 
     def begin_again(self, again: int) -> None:
-        """Begin new episodes: what the lanes saw last does not lead to what they see now."""
+        """Begin new episodes, to which the last rows of the lanes do not lead."""
         self.begin(again)
         self._forget_tail()
 
@@ -332,7 +329,7 @@ class StageWorker(Metered):
             self._hosted.close()
 
     def _free_lanes(self) -> None:
-        """Free those of a traceable environment, where they are outside of JAX."""
+        """Free the lanes of a traceable environment whose state is outside of JAX."""
         env, state, self.env = self.task.env, self.env, ()
         if isinstance(env, Env) and env.close is not None and state:
             env.close(state)

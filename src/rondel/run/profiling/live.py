@@ -1,6 +1,6 @@
 """The load of a run while it runs: what its copies have done in the last seconds.
 
-Copies send summaries with replies that they send anyhow (`Ring.glances`), so a look costs
+Copies send summaries with replies that they send anyhow (`Ring.latest_timings`), so a look costs
 microseconds and no message.
 """
 
@@ -39,22 +39,22 @@ class LiveUtilisation:
             return self._load
         self._due = now + _FIRST
         ring = self._run.ring
-        glances, driver = ring.glances(), ring.meter.summary()
-        seen = put_together(ring, self._facts, glances, driver, self._begin)
+        latest, driver = ring.latest_timings(), ring.meter.summary()
+        seen = put_together(ring, self._facts, latest, driver, self._begin)
         seen = replace(seen, rounds=ring.round - self._round)
         if not seen.pieces or not all(piece.shares for piece in seen.pieces):
             return self._load  # some have done nothing yet, or nothing but start
         first = not self._begin
         if seen.rounds < ROUNDS and not first:
             return self._load
-        self._begin = {one.who: one for one in chain(*glances, [driver])}
+        self._begin = {one.who: one for one in chain(*latest, [driver])}
         self._round, self._due = ring.round, now + _SECONDS
         if first:  # the time until all had started is like nothing that follows
             return None
         apart = registry.find(self._facts.on).own_process
         memory = {
             piece.name: sum(one.resident for one in told) if apart else 0
-            for piece, told in zip(ring.plan.pieces, glances, strict=True)
+            for piece, told in zip(ring.plan.pieces, latest, strict=True)
         }
         verdict, plan = diagnose(seen), ring.plan
         self._load = Utilisation(

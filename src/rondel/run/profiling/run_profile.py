@@ -191,7 +191,7 @@ def _spread(piece: Piece, share: TimeShare) -> str:
 def take_profile(run: Run) -> tuple[Profile, list[dict[str, Any]]]:
     """The profile of a run so far, and the newest events of all copies for a trace."""
     ring = run.ring
-    every, driver = ring.metered(), ring.meter.report()
+    every, driver = ring.timing_reports(), ring.meter.report()
     rows: dict[str, tuple[str, TimingReport]] = {}
     for name, one in chain(*every, [("driver", driver)]):
         rows.setdefault(one.who, (IN_TURN if ring.lowering.takes_turns else name, one))

@@ -90,7 +90,7 @@ def time_stages(task: Task) -> dict[str, float]:
 
 def _acting_so_far(ring: Ring) -> dict[str, float]:
     """Seconds that acting has taken so far, by stage."""
-    _, told = ring.metered()[0][0]
+    _, told = ring.timing_reports()[0][0]
     found: dict[str, float] = {}
     for one in told.spent:
         if one.stage in ("env", "policy", "actor"):

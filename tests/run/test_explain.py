@@ -236,7 +236,7 @@ def test_a_round_hands_over_just_that(plan: str, env: str, monkeypatch: pytest.M
         (
             "actor*2 | learner",
             {"lag": 1, "free": True},
-            "fewer than 4 parts are outstanding (may_start). The learner takes the 2 oldest parts",
+            "fewer than 4 parts are outstanding. The learner takes the 2 oldest parts",
             "not deterministic",
         ),
         ("learner", {"plan": "actor | learner*2"}, "0:", "but not those of `all`: memory draws fr"),

@@ -172,9 +172,9 @@ def test_ctrl_c_keeps_all_of_them(trained: Any, tmp_path: Path) -> None:
 @pytest.fixture
 def stacked(monkeypatch: pytest.MonkeyPatch) -> None:
     """One program over a leading axis of seeds, as on accelerators."""
-    rings = seed_parallel.Rings
+    rings = seed_parallel.SeedRings
     monkeypatch.setattr(
-        seed_parallel, "Rings", lambda task, seeds, _: rings(task, seeds, stacked=True)
+        seed_parallel, "SeedRings", lambda task, seeds, _: rings(task, seeds, stacked=True)
     )
 
 

@@ -89,8 +89,8 @@ class Lowering:
 
     @property
     def own_rounds(self) -> bool:
-        """Is a round what one copy did, with gradients that it makes itself, as in A3C?"""
-        return makes_own_rounds(self.plan)
+        """Is a round what one copy of a free run did, with gradients of its own, as in A3C?"""
+        return self.plan.free and self.plan.piece_of("gradient") == self.plan.piece_of("policy")
 
 
 def lower(task: Task, plan: Plan, in_driver: bool, devices: int | None = None) -> Lowering:
@@ -133,11 +133,6 @@ def devices_for(plan: Plan) -> int:
     return plan.copies("gradient") if only_gradients else 1
 
 
-def makes_own_rounds(plan: Plan) -> bool:
-    """Does each copy of a free run make gradients of what it did alone?"""
-    return plan.free and plan.piece_of("gradient") == plan.piece_of("policy")
-
-
 def _programs(task: Task, plan: Plan, piece: Piece, kind: Kind) -> Iterator[Program]:
     """What a copy of a piece runs."""
     if kind in (Kind.FUSED, Kind.DATA_PARALLEL):
@@ -158,7 +153,7 @@ def _routes(task: Task, plan: Plan, kind: Kind, in_driver: bool) -> Iterator[Rou
     """What leaves a copy in a round: `loop.rounds` sends it, or one program on several devices."""
     policy, memory, label, gradient, update = map(plan.piece_of, ("policy", *_LEARNING))
     algorithm, draws = task.algorithm, task.algorithm.memory.draws
-    own = makes_own_rounds(plan)  # then one copy acts and learns in a round
+    own = plan.free and gradient == policy  # then one copy acts and learns in a round
     actors, learners = (1, 1) if own else (policy.copies, gradient.copies)
     between = draws * gradient.copies * (gradient.copies - 1)  # each to all others
     if has_separate_envs(plan):

@@ -67,16 +67,8 @@ class Ring:
                 copies[plan.pieces.index(plan.piece_of(stage))] for stage in ORDER
             )
             least = plan.piece_of("policy").least
-            self.elastic = (
-                ElasticWorkers(
-                    task,
-                    self.policy,
-                    least,
-                    cast(ElasticBackend, getattr(self.backend, "elastic", self.backend)),
-                )
-                if least
-                else None
-            )
+            ranges = cast(ElasticBackend, getattr(self.backend, "elastic", self.backend))
+            self.elastic = ElasticWorkers(task, self.policy, least, ranges) if least else None
             self.backend.get([copy.begin() for copy in self._running().values()])
         except BaseException:
             self.close()

@@ -42,8 +42,11 @@ _LAST = 2**30  # no round is beyond
 _Done: TypeAlias = dict[int, tuple[RecentEpisodes, list[fused.Round]]]
 
 
-class SeedWorkers(Metered):
-    """A worker for each seed, with the same programs; while stacked, their states are here."""
+class SeedRings(Metered):
+    """Drives rings that differ by their seed alone; each has `backend(i)` and a worker.
+
+    The workers share their programs. While they are stacked, their states are here.
+    """
 
     def __init__(self, task: Task, seeds: Sequence[int], stacked: bool | None = None) -> None:
         self.task, self.seeds = task, np.array(seeds, np.uint32)
@@ -62,6 +65,37 @@ class SeedWorkers(Metered):
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
         self._pool = ThreadPoolExecutor(min(cores, len(seeds)), "rondel seed")
         self._compiled = False
+        self._copy = InlineProxy("all", self, Meter())
+
+    def backend(self, number: int) -> SeedBackend:
+        """Where the ring of that number is."""
+        return SeedBackend(self, number)
+
+    @property
+    def capacity(self) -> int:
+        """The number of rounds that a call can report on."""
+        rings = len(self.seeds) if self.stacked else 1
+        return fused.max_rounds_per_call(self.task._replace(lanes=rings * self.task.lanes))
+
+    def run_rounds(
+        self, rings: Sequence[Ring], going: Sequence[int], limits: Sequence[Limits], rounds: int
+    ) -> dict[int, list[Report]]:
+        """Up to `rounds` rounds of each ring that is going, until its steps or one return."""
+        pairs = zip(rings, limits, strict=True)
+        done: _Done = self._copy.send(
+            ADVANCE,
+            going,
+            [ring.recent for ring in rings],
+            [ring.round for ring in rings],
+            rounds,
+            [min(max(limit.steps - ring.steps, 0), 2**31 - 1) for ring, limit in pairs],
+            limits[0].until_return,
+        )
+        reports = {i: collect_fused_reports(rings[i], *done[i]) for i in going}
+        for i in going:
+            rings[i].take_baseline()
+        self.meter.mark("driver", PYTHON)
+        return reports
 
     def fetch(self, i: int, names: Sequence[str] = _STATES) -> None:
         """Bring states of a worker out of the stack; there they stay."""
@@ -73,8 +107,8 @@ class SeedWorkers(Metered):
         for name in _STATES if i in self._inside else ():
             setattr(self.workers[i], name, ())
 
-    def leave(self, i: int) -> None:
-        """A worker goes on no more with the others, and has its states itself."""
+    def end(self, i: int) -> None:
+        """End a ring: its worker has its states itself."""
         self.fetch(i)
         self._inside.discard(i)
         if not self._inside:
@@ -144,7 +178,7 @@ class SeedWorkers(Metered):
         return {i: (at(last, i), [at(reports, r, i) for r in range(int(n))]) for i in going}
 
     def close(self) -> None:
-        """End the threads."""
+        """End the threads; the states of the rings can still be read."""
         self._pool.shutdown()
 
 
@@ -188,79 +222,32 @@ def stacked_program(task: Task) -> Any:
 class SeedProxy(InlineProxy):
     """The worker of one seed, whose states may be in the stack of all."""
 
-    def __init__(self, workers: SeedWorkers, number: int, meter: Meter) -> None:
-        super().__init__("all", workers.workers[number], meter)
-        self._workers, self._number = workers, number
+    def __init__(self, rings: SeedRings, number: int) -> None:
+        super().__init__("all", rings.workers[number], rings.meter)
+        self._rings, self._number = rings, number
 
     def send(self, request: Request, *args: Any) -> Any:
         if request is ACTING:
-            self._workers.fetch(self._number, ("learner",))
+            self._rings.fetch(self._number, ("learner",))
         elif request is SNAPSHOT:
-            self._workers.fetch(self._number, [n for n in _STATES if not args or n in args])
+            self._rings.fetch(self._number, [n for n in _STATES if not args or n in args])
         try:
             return super().send(request, *args)
         finally:
-            self._workers.release(self._number)
+            self._rings.release(self._number)
 
 
 class SeedBackend(Inline):
     """The backend of one ring of several."""
 
-    def __init__(self, rings: Rings, number: int) -> None:
+    def __init__(self, rings: SeedRings, number: int) -> None:
         super().__init__()
         self._rings, self._number, self.meter = rings, number, rings.meter
 
     def launch(self, task: Any, plan: Plan) -> list[list[Copy]]:
         self.lowering = lower(task, plan, in_driver=True)
-        self._copies = [SeedProxy(self._rings.workers, self._number, self.meter)]
+        self._copies = [SeedProxy(self._rings, self._number)]
         return [list(self._copies)]
-
-
-class Rings:
-    """Drives rings that differ by their seed alone; each has `backend(i)`."""
-
-    def __init__(self, task: Task, seeds: Sequence[int], stacked: bool | None = None) -> None:
-        self.workers, self.meter = SeedWorkers(task, seeds, stacked), Meter()
-        self._copy = InlineProxy("all", self.workers, self.meter)
-
-    @property
-    def capacity(self) -> int:
-        """How many rounds a call can report on."""
-        workers = self.workers
-        rings = len(workers.seeds) if workers.stacked else 1
-        return fused.max_rounds_per_call(workers.task._replace(lanes=rings * workers.task.lanes))
-
-    def backend(self, number: int) -> SeedBackend:
-        """Where the ring of that number is."""
-        return SeedBackend(self, number)
-
-    def advance(
-        self, rings: Sequence[Ring], going: Sequence[int], limits: Sequence[Limits], rounds: int
-    ) -> dict[int, list[Report]]:
-        """Up to `rounds` rounds of each ring that is going, until its steps or one return."""
-        pairs = zip(rings, limits, strict=True)
-        done: _Done = self._copy.send(
-            ADVANCE,
-            going,
-            [ring.recent for ring in rings],
-            [ring.round for ring in rings],
-            rounds,
-            [min(max(limit.steps - ring.steps, 0), 2**31 - 1) for ring, limit in pairs],
-            limits[0].until_return,
-        )
-        reports = {i: collect_fused_reports(rings[i], *done[i]) for i in going}
-        for i in going:
-            rings[i].settle()
-        self.meter.mark("driver", PYTHON)
-        return reports
-
-    def end(self, number: int) -> None:
-        """A ring that stays what it is now."""
-        self.workers.leave(number)
-
-    def close(self) -> None:
-        """End the threads; what the rings are can still be asked for."""
-        self.workers.close()
 
 
 def can_stack(task: Task, rounds: Sequence[int]) -> bool:

@@ -74,24 +74,24 @@ def advance(ring: Ring, limits: Limits, rounds: int) -> list[Report]:
 
 
 class SingleRing:
-    """Advances one ring as `seed_parallel.Rings` does several."""
+    """Advances one ring as `seed_parallel.SeedRings` does several."""
 
     def __init__(self, ring: Ring) -> None:
         self._ring = ring
 
     @property
     def capacity(self) -> int:
-        """How many rounds a call can report on."""
+        """The number of rounds that a call can report on."""
         return fused.max_rounds_per_call(self._ring.task)
 
-    def advance(
+    def run_rounds(
         self, rings: Sequence[Ring], going: Sequence[int], limits: Sequence[Limits], rounds: int
     ) -> dict[int, list[Report]]:
         """Up to `rounds` rounds of each of `rings` that is going, until its limits."""
         return {i: advance(rings[i], limits[i], rounds) for i in going}
 
     def end(self, number: int) -> None:
-        """The ring of that number stays as it is now."""
+        """End a ring; it keeps its state."""
 
 
 def next_pace(rounds: int, seconds: float, most: int) -> int:

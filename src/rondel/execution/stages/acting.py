@@ -126,30 +126,6 @@ def outcome_of(after: Step) -> Outcome:
     return Outcome(done, after.episode_return, after.episode_length, ~after.first)
 
 
-def compute_items(
-    task: Task, weights: Tree, tail: Row, rows: Row, last: Step, lane: Array
-) -> tuple[Tree, Tree, Row]:
-    """A block's rows [T, G] as (items [G, ...], summary [G, ...], next tail [G, O, ...])."""
-    overlap = task.algorithm.overlap
-    if task.algorithm.fresh:  # the round did not begin where the tail ended
-        tail = tail._replace(valid=jnp.zeros_like(tail.valid))
-    rows = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), time_major(tail), rows)
-
-    def ends_with(xs: Array, x: Array) -> Array:
-        return jnp.concatenate([xs, x[None]])
-
-    trajectory = Trajectory(
-        obs=jax.tree.map(ends_with, rows.obs, last.obs),
-        first=ends_with(rows.first, last.first),
-        carry=jax.tree.map(lambda x: x[0], rows.carry),
-        lane=lane,
-        **{f: getattr(rows, f) for f in _FIELDS},
-    )
-    items, summary = task.algorithm.prepare(weights, trajectory)
-    tail = jax.tree.map(lambda x: x[x.shape[0] - overlap :], rows)
-    return items, summary, time_major(tail)
-
-
 _FIELDS = ("action", "reward", "terminated", "truncated", "valid", "extras")
 
 
@@ -187,7 +163,7 @@ def compute_rollout(
         (env_state, step, carry), (rows, outcome) = lax.scan(
             one_step, (env_state, step, lanes.carry), jnp.arange(task.algorithm.rollout)
         )
-        items, summary, tail = compute_items_in_blocks(task, weights, lanes.tail, rows, step, lane)
+        items, summary, tail = compute_items(task, weights, lanes.tail, rows, step, lane)
         return (
             env_state,
             step,
@@ -199,13 +175,30 @@ def compute_rollout(
     return in_blocks(weights, env_state, step, lanes, lane)
 
 
-def compute_items_in_blocks(
+def compute_items(
     task: Task, weights: Tree, tail: Row, rows: Row, last: Step, lane: Array
 ) -> tuple[Tree, Tree, Row]:
-    """`compute_items` for rows [T, b] of any number of lanes, block by block."""
+    """Rows [T, b], block by block -> (items [b, ...], summary [b, ...], next tail [b, O, ...])."""
 
     def one_block(weights: Tree, tail: Row, rows: Row, last: Step, lane: Array) -> Tree:
-        return compute_items(task, weights, tail, time_major(rows), last, lane)
+        if task.algorithm.fresh:  # the round did not begin where the tail ended
+            tail = tail._replace(valid=jnp.zeros_like(tail.valid))
+        tail, rows = time_major(tail), time_major(rows)
+        rows = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), tail, rows)
+
+        def ends_with(xs: Array, x: Array) -> Array:
+            return jnp.concatenate([xs, x[None]])
+
+        trajectory = Trajectory(
+            obs=jax.tree.map(ends_with, rows.obs, last.obs),
+            first=ends_with(rows.first, last.first),
+            carry=jax.tree.map(lambda x: x[0], rows.carry),
+            lane=lane,
+            **{f: getattr(rows, f) for f in _FIELDS},
+        )
+        items, summary = task.algorithm.prepare(weights, trajectory)
+        tail = jax.tree.map(lambda x: x[x.shape[0] - task.algorithm.overlap :], rows)
+        return items, summary, time_major(tail)
 
     return map_blocks(one_block, task.block)(weights, tail, time_major(rows), last, lane)
 

@@ -124,9 +124,9 @@ def produced_like(task: Task, lanes: int) -> tuple[Tree, Tree]:
     def one_round(weights: Tree, step: Step, lane: Array) -> tuple[Tree, Tree]:
         like = row_like(task, lane)
         rows = jax.tree.map(lambda x: jnp.zeros((task.algorithm.rollout, *x.shape), x.dtype), like)
-        return acting.compute_items_in_blocks(
-            task, weights, first_lanes(task, lane).tail, rows, step, lane
-        )[:2]
+        return acting.compute_items(task, weights, first_lanes(task, lane).tail, rows, step, lane)[
+            :2
+        ]
 
     lane = jax.eval_shape(lambda: jnp.arange(lanes, dtype=jnp.int32))
     return jax.eval_shape(one_round, weights_like(task), step_like(task, lanes), lane)

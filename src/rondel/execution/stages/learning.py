@@ -33,6 +33,7 @@ class Peers(NamedTuple):
     memory: Part = WHOLE  # which shard of it is here
     gradient: Part = WHOLE  # which copy of it this is
     mine: Callable[[Tree], Tree] = lambda batch: batch  # its rows of what was drawn here
+    lanes: Callable[[Tree], Tree] = lambda tree: tree  # [b, ...] of all copies, as [B, ...]
     # own contribution, own feedback -> contributions of all, feedback on all that was drawn here
     exchange: Callable[
         [GradientContribution, Tree], tuple[Sequence[GradientContribution], Tree]

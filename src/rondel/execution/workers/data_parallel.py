@@ -35,7 +35,7 @@ def data_parallel_programs(task: Task, copies: int) -> Programs:
 
     def one_copy(seed: Array, state: fused.State, memory: Tree, *rest: Array) -> Tree:
         part = lax.axis_index("copy"), copies
-        others = fused.Exchange(gather_lanes, Peers(part, part, exchange=exchange))
+        others = Peers(part, part, lanes=gather_lanes, exchange=exchange)
         mine = jax.tree.map(lambda x: x[0], memory)
         advance = fused.fused_program(task, others)
         state, mine, reports, n = advance(seed, state, mine, *rest)

@@ -47,13 +47,6 @@ class Round(NamedTuple):
     means: tuple[Array, Array]  # return and length of the last 100 episodes
 
 
-class Exchange(NamedTuple):
-    """The exchange between copies of a ring inside one program."""
-
-    lanes: Callable[[Tree], Tree] = lambda tree: tree  # [b, ...] of all copies, as [B, ...]
-    learning: Peers = ALONE
-
-
 def compute_round(
     task: Task,
     seed: Array,
@@ -61,7 +54,7 @@ def compute_round(
     memory: Tree,
     lane: Array,
     round: Array,
-    others: Exchange = Exchange(),  # noqa: B008 it is a plain value
+    others: Peers = ALONE,
     draws: Array | None = None,
 ) -> tuple[State, Tree, Round]:
     """Produce, add, absorb, learn; `draws` is by default the number that belongs to the round."""
@@ -70,18 +63,18 @@ def compute_round(
         task, seed, weights, state.env, state.step, state.lanes, lane, round
     )
     produced = stage_boundary(produced)
-    memory = learning.compute_add(task, seed, memory, produced.items, round, others.learning.memory)
+    memory = learning.compute_add(task, seed, memory, produced.items, round, others.memory)
     summary, outcome = others.lanes((produced.summary, produced.outcome))
     learner = task.algorithm.absorb(state.learner, summary)
     learner, memory, metrics = learning.compute_learning(
-        task, seed, learner, memory, round, others.learning, draws
+        task, seed, learner, memory, round, others, draws
     )
     recent = push(state.recent, outcome)
     state = State(learner, env, step, lanes, recent)
     return state, memory, Round(outcome, metrics, means(recent))
 
 
-def fused_program(task: Task, others: Exchange = Exchange()) -> Any:  # noqa: B008 it is a plain value
+def fused_program(task: Task, others: Peers = ALONE) -> Any:
     """`advance(seed, state, memory, lane, round, rounds, steps_left, until_return)`.
 
     It runs at most `rounds`, no more than `capacity`, and returns (state, memory, reports

@@ -49,7 +49,7 @@ def gradient_parallel_programs(task: Task, parts: int) -> Programs:
             every, feedback = all_gather((own, feedback))
             return unstack(every, parts), flatten_copies(feedback)
 
-        others = Peers(learning.WHOLE, (which, parts), mine, exchange)
+        others = Peers(learning.WHOLE, (which, parts), mine, exchange=exchange)
         return learning.compute_learning(task, seed, learner, memory, round, others)
 
     learn = jax.shard_map(

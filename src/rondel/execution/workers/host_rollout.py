@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
@@ -25,11 +25,8 @@ from rondel.types import Array, Step, Tree
 _AROUND = (slice(None, -1), slice(1, None))  # of T + 1 steps: before and after each action
 
 
-class TimingMarks(NamedTuple):
-    """The functions to call once a policy has acted and once its environments were sent actions."""
-
-    acted: Callable[[], None]
-    asked: Callable[[], None]
+# to call once a policy has acted, and once its environments were sent actions
+TimingMarks: TypeAlias = tuple[Callable[[], None], Callable[[], None]]
 
 
 class EnvClients(NamedTuple):
@@ -83,14 +80,11 @@ class EnvClients(NamedTuple):
         """Timing marks for the t-th step; in this thread for all steps after it, too."""
         kind = SIMULATOR if self.here else TRANSPORT
         if t == 0:  # the first of all compiles
-            return TimingMarks(
-                partial(self.meter.ran, "policy", "act"), partial(self.meter.mark, "env", kind)
-            )
+            return partial(self.meter.ran, "policy", "act"), partial(self.meter.mark, "env", kind)
         if self.here:
-            return TimingMarks(*[self.meter.beats(("policy", XLA), ("env", kind))] * 2)
-        return TimingMarks(
-            partial(self.meter.mark, "policy", XLA), partial(self.meter.mark, "env", kind)
-        )
+            beat = self.meter.beats(("policy", XLA), ("env", kind))
+            return beat, beat
+        return partial(self.meter.mark, "policy", XLA), partial(self.meter.mark, "env", kind)
 
     def states(self) -> Tree:
         """The states of environments elsewhere, lane by lane."""
@@ -196,9 +190,9 @@ class LaneGroup:
             weights, self.carry, obs, first, self._keys, t, self._lane, self._own
         )
         chosen = np.asarray(action)
-        marks.acted()
+        marks[0]()
         self._driven.ask(self._phase, chosen)
-        marks.asked()
+        marks[1]()
         self._acts.append((chosen, extras, carry))
         self.carry = after
 

@@ -70,7 +70,7 @@ def compile_programs(task: Task, lanes: int, part: Part = WHOLE) -> Programs:
         start_round=jax.jit(partial(acting.start_round, task)),
         act_keys=jax.jit(partial(acting.act_keys, task)),
         act=jax.jit(partial(acting.compute_action_at, task)),
-        items=jax.jit(partial(acting.compute_items_in_blocks, task)),
+        items=jax.jit(partial(acting.compute_items, task)),
         add=jax.jit(partial(learning.compute_add, task, part=part), donate_argnums=1),
         draw=jax.jit(partial(learning.compute_draw, task, part=part)),
         rank=jax.jit(algorithm.memory.rank, donate_argnums=0),

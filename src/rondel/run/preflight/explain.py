@@ -106,16 +106,13 @@ def _lag_rule(lowering: Lowering) -> str:
     if lowering.own_rounds:
         most = n * (k + 1) - 1
         return (
-            f"free, at most {plural(most, 'version')}: each round of a copy makes a version. A "
-            "copy starts a round when its last one was learned from (may_start). The learner "
-            "takes a round on arrival, unless that would make another one too old (may_learn)"
+            f"free, at most {plural(most, 'version')}: each round of a copy makes a version, and "
+            "is learned from on arrival, unless that would make another one too old"
         )
     oldest = "the oldest part" if n == 1 else f"the {n} oldest parts"
     return (
-        f"free, at most {plural(k, 'round')}: a part is one copy's share of a round. It starts, "
-        f"with the newest weights, while fewer than {n * (k + 1)} parts are outstanding "
-        f"(may_start). The learner takes {oldest} that arrived, unless that would make another "
-        "one too old (may_learn)"
+        f"free, at most {plural(k, 'round')}: fewer than {n * (k + 1)} parts are outstanding. The "
+        f"learner takes {oldest} that arrived, unless that would make another one too old"
     )
 
 

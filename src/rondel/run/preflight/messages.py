@@ -43,7 +43,7 @@ def messages_of(lowering: Lowering, shapes: ShapeModel) -> tuple[Message, ...]:
 
 
 def _message(route: Route, shapes: ShapeModel) -> Message:
-    tree = jax.eval_shape(without_keys, getattr(shapes, route.what))
+    tree = jax.eval_shape(without_keys, shapes.message(route.what))
     leaves = tuple(
         Leaf(
             jax.tree_util.keystr(path, simple=True, separator="/"),

@@ -13,7 +13,7 @@ from rondel.execution.backends import registry
 from rondel.execution.hostenv.partition import phases, route
 from rondel.execution.hostenv.seeds import Purpose
 from rondel.execution.stages import initial, learning
-from rondel.execution.stages.acting import Outcome, Row
+from rondel.execution.stages.acting import Row
 from rondel.execution.stages.learning import GradientContribution
 from rondel.execution.stages.memory_limit import bytes_of, check_fits_in_memory
 from rondel.execution.stages.rng import per_lane, purpose_key
@@ -21,14 +21,11 @@ from rondel.execution.stages.task import Task, keeps_state
 from rondel.execution.workers.lane_trees import take_share
 from rondel.plan.pieces import Piece
 from rondel.plan.plan import Plan
-from rondel.types import Step, Tree
+from rondel.types import Tree
 
 
 class ShapeModel:
-    """What copies of a plan keep and send; each property is traced when it is first read.
-
-    Where a `Route` says what it carries, it names one of these properties.
-    """
+    """What copies of a plan keep and send; each property is traced when it is first read."""
 
     def __init__(self, task: Task, plan: Plan, on: str | None) -> None:
         self.task, self.plan = task, plan
@@ -70,47 +67,39 @@ class ShapeModel:
 
     # what one message carries
 
-    @cached_property
-    def step(self) -> Step:
-        return initial.step_like(self.task, self._group_lanes)
-
-    @cached_property
-    def action(self) -> Tree:
-        return initial.row_like(self.task, _lane_like(self._group_lanes)).action
+    def message(self, what: str) -> Tree:
+        """The tree of one message of a `Route`."""
+        task, lanes = self.task, self._policy_lanes
+        group = phases(self.plan, task.lanes, task.block, 0)[0][0].lanes
+        match what:
+            case "step":
+                return initial.step_like(task, group)
+            case "action":
+                return initial.row_like(task, _lane_like(group)).action
+            case "outcome":
+                return initial.outcome_like(task._replace(lanes=lanes))
+            case "summary":
+                return self._produced[1]
+            case "labelled":
+                return self._labelled
+            case "feedback":
+                return self._gradient[0]
+            case "contribution":
+                return self._gradient[1]
+            case "metrics":
+                return self._gradient[1].metrics
+            case _:
+                return getattr(self, what)
 
     @cached_property
     def items(self) -> Tree:
         return self._produced[0]
 
     @cached_property
-    def summary(self) -> Tree:
-        return self._produced[1]
-
-    @cached_property
-    def outcome(self) -> Outcome:
-        return initial.outcome_like(self.task._replace(lanes=self._policy_lanes))
-
-    @cached_property
     def batch(self) -> Tree:
         """A shard's part of a draw [rows, ...]."""
         draw = partial(learning.compute_draw, self.task, part=(0, self.plan.copies("memory")))
         return jax.eval_shape(draw, np.uint32(0), self.memory, np.int32(0), np.int32(0))[0]
-
-    @cached_property
-    def labelled(self) -> Tree:
-        return self._learn(learning.compute_label, "memory", "label", self.batch)
-
-    @cached_property
-    def feedback(self) -> Tree:
-        return self._gradient[0]
-
-    @cached_property
-    def contribution(self) -> GradientContribution:
-        return self._gradient[1]
-
-    @cached_property
-    def metrics(self) -> Tree:
-        return self.contribution.metrics
 
     @cached_property
     def variables(self) -> Tree:
@@ -136,10 +125,6 @@ class ShapeModel:
     def _policy_lanes(self) -> int:
         return self.task.lanes // self.plan.copies("policy")
 
-    @property
-    def _group_lanes(self) -> int:
-        return phases(self.plan, self.task.lanes, self.task.block, 0)[0][0].lanes
-
     @cached_property
     def _produced(self) -> tuple[Tree, Tree]:
         return initial.produced_like(self.task, self._policy_lanes)
@@ -147,8 +132,12 @@ class ShapeModel:
     @cached_property
     def _gradient(self) -> tuple[Tree, GradientContribution]:
         made: tuple[Tree, GradientContribution]
-        made = self._learn(learning.compute_gradient, "label", "gradient", self.labelled)
+        made = self._learn(learning.compute_gradient, "label", "gradient", self._labelled)
         return made
+
+    @cached_property
+    def _labelled(self) -> Tree:
+        return self._learn(learning.compute_label, "memory", "label", self.batch)
 
     def _learn(self, compute: Any, maker: str, taker: str, batch: Tree) -> Tree:
         """What a copy of `taker` computes from its share of what copies of `maker` send it."""

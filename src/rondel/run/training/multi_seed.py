@@ -154,7 +154,7 @@ def _together(
     """Side by side in one program -> the runs, and by seed why some of them are lost."""
     task, how = jobs[0].setup.task, "side by side in one program"
     stacked = None if seed_parallel.can_stack(task, [job.round for job in jobs]) else False
-    rings = seed_parallel.Rings(task, [job.seed for job in jobs], stacked)
+    rings = seed_parallel.SeedRings(task, [job.seed for job in jobs], stacked)
     evaluator = train_loop.evaluator_for(jobs[0].setup, jobs[0].eval_episodes)
     with ExitStack() as stack:
         stack.callback(rings.close)

@@ -184,7 +184,7 @@ class CompileNotice:
 
 
 def run_rings(
-    rings: SingleRing | seed_parallel.Rings,
+    rings: SingleRing | seed_parallel.SeedRings,
     runs: Sequence[HookedRun],
     say: Callable[[str], None],
     stop: StopRequest | None = None,
@@ -205,7 +205,7 @@ def run_rings(
 
 
 def _rounds(
-    rings: SingleRing | seed_parallel.Rings,
+    rings: SingleRing | seed_parallel.SeedRings,
     runs: Sequence[HookedRun],
     say: Callable[[str], None],
     stop: StopRequest,
@@ -220,7 +220,7 @@ def _rounds(
     while going and not stop.is_set():
         compiling.before()
         began = time.monotonic()
-        reports = rings.advance(each, going, [one.limits for one in runs], rounds)
+        reports = rings.run_rounds(each, going, [one.limits for one in runs], rounds)
         compiling.after()
         rounds = next_pace(rounds, time.monotonic() - began, rings.capacity)
         if any(1 in one.pauses for one in runs):

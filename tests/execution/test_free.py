@@ -125,7 +125,7 @@ def test_late_is_who_comes_after_a_newer_one_not_with_it(monkeypatch: Any) -> No
         flights: Any = [
             async_loop.InFlightRollout(i, version, None) for i, version in enumerate(versions)
         ]
-        report = run._go_on(async_loop.LearnerStep(flights, (x for x in ()), None))
+        report = run._continue_learning(async_loop.LearnerStep(flights, (x for x in ()), None))
         late.append(report.metrics["policy/late"])
     assert late == [0, 1, 1]
 

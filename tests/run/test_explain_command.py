@@ -45,7 +45,7 @@ FLAGS = [
         ),
         (
             ["--plan", "actor | memory*2 | gradient+update", "--batch", "15"],
-            "a batch of 15 can't be drawn in equal parts from 2 shards of memory; 14 or 16 can.",
+            "batch must be a multiple of the 2 memory shards, got 15. Use 14 or 16.",
         ),
         (["--capacity", "1000000000000"], "Memory would take"),
     ],

@@ -24,8 +24,5 @@ class Config(a2c.Config):
 
 
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
-    """A2C that tolerates a lag.
-
-    `network` is the user's own, from observations to features.
-    """
+    """A2C that tolerates a lag; `network` is the user's own torso, if any."""
     return a2c.make(config, spec, network)._replace(max_lag=CARD.max_lag)

@@ -239,10 +239,7 @@ def gradient(
 def make(
     config: Config, spec: EnvSpec, network: Network | None = None, model: Env | None = None
 ) -> Algorithm:
-    """AlphaZero for a two-player game whose rules the environment offers.
-
-    `network` is the user's own, from observations to features.
-    """
+    """AlphaZero by the rules of the game `model`; `network` is the user's own torso, if any."""
     _mctx()
     game = _game(spec, model)
     torso, width = make_torso(config.network, spec.observation, config.hidden, jax.nn.relu, network)

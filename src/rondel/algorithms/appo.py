@@ -123,10 +123,7 @@ def update(
 
 
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
-    """APPO for an environment with discrete or continuous actions.
-
-    `network` is the user's own, from observations to features.
-    """
+    """APPO for discrete or continuous actions; `network` is the user's own torso, if any."""
     recurrent = config.memory, config.memory_size
     model, dist = actor_critic.networks(config, spec, network, *recurrent)
     optimiser = adam(config.max_grad_norm, epsilon=1e-5)

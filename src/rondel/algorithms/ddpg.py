@@ -334,10 +334,7 @@ def check_actions(spec: EnvSpec, name: str) -> None:
 
 
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
-    """DDPG for an environment with continuous actions.
-
-    `network` is the user's own, from observations to features.
-    """
+    """DDPG for continuous actions; `network` is the user's own torso, if any."""
     check_actions(spec, "The DDPG family")
     model = model_for(spec, config.network, config.hidden, config.critics, own=network)
 

@@ -21,8 +21,7 @@ import jax.numpy as jnp
 import optax
 
 from rondel.algorithms.card import Card
-from rondel.errors import RondelError, at_least, from_zero_to_one
-from rondel.formatting import join_words
+from rondel.errors import RondelError, at_least, from_zero_to_one, one_of
 from rondel.memory.replay import TransitionBatch, Transitions, prioritised, uniform
 from rondel.nets.heads import dueling_head, value_head
 from rondel.nets.mlp import mlp
@@ -90,8 +89,7 @@ class Config:
         at_least(0, priority_exponent=self.priority_exponent)
         at_least(0, ladder=self.ladder, noise=self.noise, max_grad_norm=self.max_grad_norm)
         at_least(2, atoms=self.atoms)
-        if self.returns not in RETURNS:
-            raise RondelError(f"returns must be {join_words(RETURNS, 'or')}, got {self.returns!r}.")
+        one_of(RETURNS, returns=self.returns)
         if not self.return_min < self.return_max:
             raise RondelError(
                 f"return_min must be below return_max={self.return_max}, got {self.return_min}."
@@ -351,10 +349,7 @@ def actions_of(spec: EnvSpec) -> int:
 
 
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
-    """DQN for an environment with discrete actions.
-
-    `network` is the user's own, from observations to features.
-    """
+    """DQN for discrete actions; `network` is the user's own torso, if any."""
     actions = actions_of(spec)
     model = Model(network_for(config, spec, actions, network), returns_for(config))
     optimiser = adam(config.max_grad_norm)

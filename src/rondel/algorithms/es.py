@@ -20,7 +20,7 @@ from jax.flatten_util import ravel_pytree
 
 from rondel.algorithms.card import Card
 from rondel.algorithms.wrappers import with_observation_normalisation
-from rondel.errors import RondelError, at_least
+from rondel.errors import RondelError, at_least, one_of
 from rondel.memory.newest import newest
 from rondel.nets.heads import value_head
 from rondel.nets.mlp import mlp
@@ -39,8 +39,6 @@ CARD = Card(
 )
 
 _AT_ONCE = 2**20  # numbers of noise that the learner holds at a time
-_SHAPES = ("ranks", "returns")
-_OPTIMISERS = ("adam", "sgd")
 
 
 @dataclass(frozen=True)
@@ -62,8 +60,8 @@ class Config:
         at_least(1, rollout=self.rollout, top=self.top, hidden=min(self.hidden, default=1))
         at_least(1e-8, sigma=self.sigma)
         at_least(0, learning_rate=self.learning_rate, weight_decay=self.weight_decay)
-        _one_of(_SHAPES, shaping=self.shaping)
-        _one_of(_OPTIMISERS, optimiser=self.optimiser)
+        one_of(("ranks", "returns"), shaping=self.shaping)
+        one_of(("adam", "sgd"), optimiser=self.optimiser)
 
 
 class State(NamedTuple):
@@ -210,10 +208,7 @@ def network_for(config: Config, spec: EnvSpec, outputs: int, own: Network | None
 
 
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
-    """ES for an environment with discrete or continuous actions.
-
-    `network` is the user's own, from observations to features.
-    """
+    """ES for discrete or continuous actions; `network` is the user's own torso, if any."""
     if spec.lanes % 2:
         raise RondelError(
             f"lanes must be even, as they act in pairs, got {spec.lanes}. Use {spec.lanes + 1}."
@@ -251,9 +246,3 @@ def _share_of(top: int | None, pairs: int) -> float:
             f"Use fewer, or --lanes {2 * top}."
         )
     return 1.0 if top is None else top / pairs
-
-
-def _one_of(known: tuple[str, ...], **fields: str) -> None:
-    for name, value in fields.items():
-        if value not in known:
-            raise RondelError(f"{name} must be {' or '.join(known)}, got {value!r}.")

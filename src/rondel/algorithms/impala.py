@@ -155,10 +155,7 @@ def gradient(
 
 
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
-    """IMPALA for an environment with discrete or continuous actions.
-
-    `network` is the user's own, from observations to features.
-    """
+    """IMPALA for discrete or continuous actions; `network` is the user's own torso, if any."""
     recurrent = config.memory, config.memory_size
     model, dist = actor_critic.networks(config, spec, network, *recurrent)
     rounds = None if model.chunk is None else max(1, model.chunk // (config.rollout + 1))

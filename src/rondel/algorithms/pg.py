@@ -150,10 +150,7 @@ def update(
 
 
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
-    """REINFORCE for an environment with discrete or continuous actions.
-
-    `network` is the user's own, from observations to features.
-    """
+    """REINFORCE for discrete or continuous actions; `network` is the user's own torso, if any."""
     model, dist = actor_critic.networks(config, spec, network)
     optimiser = adam(config.max_grad_norm, epsilon=1e-5)
     weighed_loss = partial(loss, config, model, dist)

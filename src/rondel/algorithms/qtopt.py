@@ -228,10 +228,7 @@ def update(config: Config, state: State, grads: Tree) -> State:
 
 
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
-    """QT-Opt for an environment with continuous actions.
-
-    `network` is the user's own, from observations to features.
-    """
+    """QT-Opt for continuous actions; `network` is the user's own torso, if any."""
     check_actions(spec, "qtopt")
     model = model_for(spec, config.network, config.hidden, critics=1, own=network)
     draws = draws_of(config.updates_per_step, spec, config.rollout)

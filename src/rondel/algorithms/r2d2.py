@@ -19,11 +19,11 @@ import jax.numpy as jnp
 import optax
 
 from rondel.algorithms import dqn
-from rondel.errors import RondelError, at_least, from_zero_to_one
+from rondel.errors import RondelError, at_least, from_zero_to_one, one_of
 from rondel.formatting import join_words
 from rondel.memory.sequences import SequenceBatch, Stretch, sequences
 from rondel.nets.noisy import with_noise
-from rondel.nets.recurrent import Recalled, RecurrentValues, make_cell, recurrent_values
+from rondel.nets.recurrent import CELLS, Recalled, RecurrentValues, make_cell, recurrent_values
 from rondel.ops.optimisers import adam
 from rondel.ops.return_distributions import Misfit, ReturnModel
 from rondel.ops.returns import n_step_returns, swap_time
@@ -74,8 +74,7 @@ class Config(dqn.Config):
         from_zero_to_one(priority_mix=self.priority_mix)
         if self.memory == "none":
             raise RondelError("memory must be gru or lstm, got 'none'. Use apex without memory.")
-        if self.memory not in ("gru", "lstm"):
-            raise RondelError(f"memory must be gru or lstm, got {self.memory!r}.")
+        one_of(CELLS, memory=self.memory)
         fits = [n for n in range(self.sequence) if self.length % (self.sequence - n) == 0]
         if self.overlap not in fits:
             raise RondelError(
@@ -292,10 +291,7 @@ def memory_for(config: Config, spec: EnvSpec) -> Memory:
 
 
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
-    """R2D2 for an environment with discrete actions.
-
-    `network` is the user's own, from observations to features.
-    """
+    """R2D2 for discrete actions; `network` is the user's own torso, if any."""
     actions = dqn.actions_of(spec)
     model = Model(network_for(config, spec, actions, network), dqn.returns_for(config))
     optimiser = adam(config.max_grad_norm)

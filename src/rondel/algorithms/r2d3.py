@@ -85,10 +85,9 @@ def make(
     network: Network | None = None,
     demonstrations: Trajectory | None = None,
 ) -> Algorithm:
-    """R2D3 for an environment with discrete actions.
+    """R2D3 for discrete actions; `network` is the user's own torso, if any.
 
-    `network` is the user's own, from observations to features; `demonstrations` are whole
-    episodes, one after the other, in one lane.
+    `demonstrations` are whole episodes, one after the other, in one lane.
     """
     if demonstrations is None:
         raise RondelError("r2d3 needs demonstrations. Pass make some, in one lane.")

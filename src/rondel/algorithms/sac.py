@@ -188,10 +188,7 @@ def update(config: Config, state: State, grads: Tree) -> State:
 
 
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
-    """SAC for an environment with continuous actions.
-
-    `network` is the user's own, from observations to features.
-    """
+    """SAC for continuous actions; `network` is the user's own torso, if any."""
     check_actions(spec, "sac")
     kind, widths = config.network, config.hidden
     model = model_for(spec, kind, widths, config.critics, outputs=2, own=network)

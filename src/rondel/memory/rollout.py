@@ -81,8 +81,10 @@ def rollout(
 
         return jax.tree.map(read, memory.rows, is_leaf=lambda x: isinstance(x, Frames)), ()
 
-    def rank(memory: Rollout, ticket: Tree, feedback: Tree) -> Rollout:
-        del ticket, feedback
-        return memory
-
-    return Memory(init, add, draw, rank, draws=epochs * minibatches)
+    return Memory(
+        init=init,
+        add=add,
+        draw=draw,
+        rank=lambda memory, ticket, feedback: memory,
+        draws=epochs * minibatches,
+    )

@@ -12,6 +12,7 @@ Of an observation tree each image goes through convolutions of its own, and all 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -163,19 +164,9 @@ def _layer(layer: Tree, x: Array, stride: int = 1, padding: str = "SAME") -> Arr
     return y + jnp.broadcast_to(layer["b"][:, None, None, None], y.shape)
 
 
-def _see_nature(layers: Tree, x: Array) -> Array:
-    for layer, stride in zip(layers, (4, 2, 1), strict=True):
+def _rectified(strides: Sequence[int], layers: Tree, x: Array) -> Array:
+    for layer, stride in zip(layers, strides, strict=True):
         x = _relu(_layer(layer, x, stride, "VALID"))
-    return x
-
-
-def _see_minatar(layers: Tree, x: Array) -> Array:
-    return _relu(_layer(layers[0], x, 1, "VALID"))
-
-
-def _see_board(layers: Tree, x: Array) -> Array:
-    for layer in layers:
-        x = _relu(_layer(layer, x, 1, "VALID"))
     return x
 
 
@@ -203,7 +194,7 @@ _NATURE = Trunk(
     chunk=32,
     kernels=lambda inputs: [(8, 8, inputs, 32), (4, 4, 32, 64), (3, 3, 64, 64)],
     gains=[2.0**0.5] * 3,
-    see=_see_nature,
+    see=partial(_rectified, (4, 2, 1)),
 )
 # a residual network whose three stages halve the image each: Espeholt et al., IMPALA: Scalable
 # Distributed Deep-RL with Importance Weighted Actor-Learner Architectures, arXiv 1802.01561, fig. 3
@@ -226,7 +217,7 @@ _MINATAR = Trunk(
     chunk=256,
     kernels=lambda inputs: [(3, 3, inputs, 16)],
     gains=[2.0**0.5],
-    see=_see_minatar,
+    see=partial(_rectified, (1,)),
 )
 # a line of four lies within one window of 4 x 4 cells, whatever its direction; 6 x 7 cells have 12
 _BOARD = Trunk(
@@ -236,6 +227,6 @@ _BOARD = Trunk(
     chunk=256,
     kernels=lambda inputs: [(4, 4, inputs, 128), (1, 1, 128, 64)],
     gains=[2.0**0.5] * 2,
-    see=_see_board,
+    see=partial(_rectified, (1, 1)),
 )
 TRUNKS = {trunk.name: trunk for trunk in (_NATURE, _IMPALA, _MINATAR, _BOARD)}

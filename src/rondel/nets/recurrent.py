@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from rondel.errors import RondelError
+from rondel.errors import one_of
 from rondel.nets.mlp import layers
 from rondel.types import Array, Network, Tree
 
@@ -31,8 +31,7 @@ class Cell(NamedTuple):
 
 def make_cell(kind: str, inputs: int, size: int) -> Cell:
     """The cell of that name, for inputs of that width."""
-    if kind not in CELLS:
-        raise RondelError(f"memory must be none, {' or '.join(CELLS)}, got {kind!r}.")
+    one_of(("none", *CELLS), memory=kind)
     return CELLS[kind](inputs, size)
 
 

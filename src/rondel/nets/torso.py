@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from rondel.errors import RondelError
+from rondel.errors import RondelError, one_of
 from rondel.nets import images
 from rondel.nets.mlp import Activation, encode, encoded_width, forward, layers, parts
 from rondel.spaces import Space, without_state, zeros
@@ -51,8 +51,7 @@ def make_torso(
     kind = choose_torso(kind, space)
     if kind == "mlp":
         return _mlp(space, hidden, activation)
-    if kind not in KINDS:
-        raise RondelError(f"network must be one of {', '.join(KINDS)}, got {kind!r}.")
+    one_of(KINDS, network=kind)
     return images.network(space, images.TRUNKS[kind])
 
 

@@ -100,20 +100,16 @@ def mean_grad(
     grad = jax.grad(loss, has_aux=True)
 
     def grad_in_chunks(params: Tree, rows: Tree, valid: Array) -> tuple[Tree, Tree]:
-        n = valid.shape[0]
-        if n <= size:
+        if valid.shape[0] <= size:
             return grad(params, rows)
         share = 1.0 / jnp.maximum(valid.sum(), 1)
 
-        def add(total: Tree, chunk: tuple[Tree, Array]) -> tuple[Tree, None]:
+        def weighted(chunk: tuple[Tree, Array]) -> Tree:
             some, counted = chunk
             part = counted.sum() * share
-            return jax.tree.map(lambda t, x: t + part * x, total, grad(params, some)), None
+            return jax.tree.map(lambda x: part * x, grad(params, some))
 
-        chunks = _split((rows, valid), n, size)
-        like = jax.eval_shape(grad, params, jax.tree.map(lambda x: x[0], chunks[0]))
-        nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like)
-        return jax.lax.scan(add, nothing, chunks)[0]
+        return chunked_sum(weighted, size)((rows, valid))
 
     return grad_in_chunks
 

@@ -11,6 +11,7 @@ the machine has cores for. Blanks are ignored.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from rondel.errors import RondelError
@@ -167,7 +168,7 @@ def _scaled(text: str, name: str, words: list[Token]) -> tuple[Piece, ...]:
         return pieces
     (asked, least), place = _copies(text, words, Token("", len(text)))
     if least is not None:
-        return _with_range(text, name, place, asked, least)
+        return _with_range(text, name, pieces, place, asked, least)
     most = max(piece.copies for piece in pieces)
     if asked < 1:
         raise error_at(f"Copies of {name} must be 1 or more, got {asked}.", text, place)
@@ -183,10 +184,10 @@ def _scaled(text: str, name: str, words: list[Token]) -> tuple[Piece, ...]:
     return scaled
 
 
-def _with_range(text: str, name: str, place: Place, most: int, least: int) -> tuple[Piece, ...]:
+def _with_range(
+    text: str, name: str, pieces: Sequence[Piece], place: Place, most: int, least: int
+) -> tuple[Piece, ...]:
     """A preset's pieces, with a range for those that have most copies."""
-    template = PRESETS[name].text
-    pieces = _read(template, tokens(template))
     many = max(2, *(piece.copies for piece in pieces))
     ranged = [
         piece._replace(copies=most, least=least) if piece.copies == many else piece
@@ -194,7 +195,7 @@ def _with_range(text: str, name: str, place: Place, most: int, least: int) -> tu
     ]
     fault = first_fault(ranged)
     if fault:
-        raise error_at(f"{name} is `{template}`. {fault.sentence}", text, place)
+        raise error_at(f"{name} is `{PRESETS[name].text}`. {fault.sentence}", text, place)
     return tuple(ranged)
 
 

@@ -51,7 +51,15 @@ def advised(seen: Profile, plans: dict[str, str] = PLANS) -> str:
 
 # each with a part of what is said, or what must not be
 HELPS: list[tuple[Profile, str, str]] = [
-    (made_up(piece("all", driver_callback=0.7, all_xla=0.3)), "Call callbacks less", "--plan"),
+    (
+        made_up(piece("all", driver_callback=0.7, all_xla=0.3)),
+        "Let hooks see fewer rounds",
+        "--plan",
+    ),
+    (
+        made_up(piece("all", driver_evaluation=0.7, all_xla=0.3)),
+        *("Evaluate less often (--eval-every)", "--plan"),
+    ),
     (made_up(piece("all", driver_output=0.7, all_xla=0.3)), "(--rollout) write", "--plan"),
     (made_up(*WAITING, **DOWN), "Restarts of copies: 10.", "--"),
     (

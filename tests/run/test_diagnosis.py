@@ -123,12 +123,12 @@ def test_what_shares_mean(seen: Profile, bound: str, part: float) -> None:
         ),
         (
             made_up(piece("actor", actor_weights=1.0), LEARNER, driver=BETWEEN),
-            "callback (90% of each round in callbacks between rounds)",
+            "callback (90% of each round in hooks between rounds)",
         ),
         # close calls are named
         (
             made_up(piece("all", env_simulator=0.4, policy_xla=0.37, learner_xla=0.23)),
-            "env (40% of the time; policy close behind with 37%)",
+            "env (40% of the time; close behind: policy 37%)",
         ),
         (
             made_up(piece("all", env_simulator=0.4, policy_xla=0.35, learner_xla=0.25)),
@@ -137,7 +137,7 @@ def test_what_shares_mean(seen: Profile, bound: str, part: float) -> None:
         # inside of a program it is its stages that are compared: 0.98 * 0.42 and 0.98 * 0.4
         (
             made_up(FUSED, stages={"env": 0.18, "policy": 0.42, "gradient": 0.4}),
-            "policy (41% of the time; gradient close behind with 39%)",
+            "policy (41% of the time; close behind: gradient 39%)",
         ),
     ],
 )
@@ -158,7 +158,7 @@ def test_nothing_that_takes_more_is_named_beside_the_bottleneck() -> None:
     # 0.6 * 0.41 / 0.7 of the time is close; with more of it the gradient is the bottleneck
     close = diagnose(made_up(actor, learner, stages=stages | {"gradient": 0.41})).text
     assert "env (36% of each" in close
-    assert "gradient close behind with 35%" in close
+    assert "close behind: gradient 35%" in close
     above = diagnose(made_up(actor, learner, stages=stages | {"gradient": 0.6}))
     assert (above.bound, above.piece) == ("gradient", learner)
     assert "env" not in above.text

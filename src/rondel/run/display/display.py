@@ -207,12 +207,10 @@ class Panel:
             # room for the ^C that a terminal echoes: a wrapped line would break the panel
             width = min(self._console.width, 80) - 4
             seeds = [self._seeds[seed] for seed in sorted(self._seeds)]
-            height = self._console.height
-            drawn = (
-                panel.of_seeds(seeds, width)
-                if seeds
-                else panel.of_run(record, self._curve, width, height)
-            )
+            if seeds:
+                drawn = panel.of_seeds(seeds, width)
+            else:
+                drawn = panel.of_run(record, self._curve, width)
             self._live.update(drawn, refresh=True)
         self._shown, self._waiting = record.seconds, None
 

@@ -42,13 +42,10 @@ def of_seeds(each: list[RoundRecord], width: int) -> RenderableType:
     return Box(table, box=ROUNDED, title=title, title_align="left", border_style="dim", width=width)
 
 
-def of_run(
-    record: RoundRecord, curve: list[float], width: int, height: int | None = None
-) -> RenderableType:
+def of_run(record: RoundRecord, curve: list[float], width: int) -> RenderableType:
     """The box: progress, figures beside metrics, then the ring with how busy its pieces are.
 
-    Advice is left out where it would make the box higher than `height`. All is one text, which
-    draws much faster than nested tables.
+    All is one text, which draws much faster than nested tables.
     """
     inside = width - 4
     clock = (
@@ -63,11 +60,7 @@ def of_run(
         *_figures(record, inside),
     ]
     if seen := record.utilisation:
-        lag = record.metrics.get(_LAG)
-        ring = utilisation.draw(seen, lag, inside)
-        if height and len(lines) + 1 + len(ring) + 2 > height:
-            ring = utilisation.draw(seen, lag, inside, brief=True)
-        lines += [Text(), *ring]
+        lines += [Text(), *utilisation.draw(seen, record.metrics.get(_LAG), inside)]
     title = Text.assemble((record.goal.algorithm, "bold"), f" on {record.goal.env}")
     text = Text("\n", no_wrap=True, overflow="ellipsis").join(lines)
     return Box(text, box=ROUNDED, title=title, title_align="left", border_style="dim", width=width)

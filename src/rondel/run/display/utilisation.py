@@ -46,7 +46,7 @@ class Utilisation(NamedTuple):
     bound: str  # the bottleneck: a stage, or transport, python
     part: float  # that it takes of the time of a piece
     piece: str  # which that is
-    text: str  # what that means, and what would help
+    text: str  # the same in words
     lag: int
     free: bool
     driver_memory: int  # bytes of the driver's process
@@ -67,8 +67,8 @@ def describe(seen: Utilisation) -> list[str]:
     return [bound, f"busy: {busy[0]}", *busy[1:], f"memory: {held[0]}", *held[1:]]
 
 
-def draw(seen: Utilisation, lag: float | None, width: int, brief: bool = False) -> list[Text]:
-    """The ring with a bar for each piece, then what bounds it; unless `brief`, what would help too.
+def draw(seen: Utilisation, lag: float | None, width: int) -> list[Text]:
+    """The ring with a bar for each piece, then its bottleneck, lag and memory.
 
     `lag` is the age of the weights just now, in rounds.
     """
@@ -87,8 +87,7 @@ def draw(seen: Utilisation, lag: float | None, width: int, brief: bool = False) 
             (_parts(piece, rest), "dim"),
         )
         lines.append(line)
-    means = seen.text.partition(". ")[0] + "." if brief else seen.text
-    lines += labelled("bound", means, width)
+    lines += labelled("bound", seen.text, width)
     if seen.lag or seen.free:
         lines += labelled("lag", _lag(seen, lag), width)
     return lines + labelled("memory", _memory(seen), width)

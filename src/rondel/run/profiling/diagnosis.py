@@ -103,11 +103,9 @@ def _rivals(profile: Profile, costs: dict[str, float], bound: str, part: float) 
     """What takes almost as much, and may be the bottleneck of the next run."""
     if bound == DISPATCH:
         return []
-    return [
-        f"{name} close behind with {other:.0%}"
-        for name, other in _by_stage(profile, costs).items()
-        if name != bound and other > part - _CLOSE
-    ]
+    others = sorted(_by_stage(profile, costs).items(), key=lambda cost: -cost[1])
+    close = [f"{name} {x:.0%}" for name, x in others if name != bound and x > part - _CLOSE]
+    return [f"close behind: {', '.join(close)}"] if close else []
 
 
 def _by_stage(profile: Profile, costs: dict[str, float]) -> dict[str, float]:

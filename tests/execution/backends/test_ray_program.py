@@ -325,7 +325,7 @@ def watched(cluster: Any, monkeypatch: Any) -> Iterator[Any]:
     monkeypatch.setattr(cluster.module, "_GRACE", 0.2)
     made: list[Any] = []
 
-    def watch(ours: bool) -> Any:
+    def watch(*ours: int) -> Any:
         made.append(cluster.make())
         made[0].watch(cluster.module.Raylet(raylet.pid, (agent.pid,), ours))
         return made[0]
@@ -339,7 +339,7 @@ def watched(cluster: Any, monkeypatch: Any) -> Iterator[Any]:
 
 def test_a_raylet_that_lost_an_agent_is_kept_from_saying_goodbye(watched: Any) -> None:
     """So that the driver has the time to raise."""
-    liveness = watched.watch(ours=True)
+    liveness = watched.watch(watched.raylet.pid)
     liveness.look()
     watched.agent.kill()
     assert watched.raylet.wait(10) == -signal.SIGKILL
@@ -353,7 +353,7 @@ def test_a_driver_that_does_not_hear_of_it_ends_with_a_sentence(
     victim: str, watched: Any, capfd: Any
 ) -> None:
     """The agent's raylet is another user's: it lives, until it ends by itself."""
-    watched.watch(ours=False)
+    watched.watch()
     getattr(watched, victim).kill()
     assert eventually(lambda: watched.exits == [2])
     assert capfd.readouterr().err.startswith("rondel: The driver's own node of Ray is gone")

@@ -62,7 +62,7 @@ class Raylet(NamedTuple):
 
     pid: int = 0
     agents: tuple[int, ...] = ()
-    ours: bool = False  # it was started for this run
+    ours: tuple[int, ...] = ()  # the head and the raylet, if they were started for this run
 
 
 class Liveness:
@@ -135,20 +135,23 @@ class Liveness:
         return there
 
     def _watch(self, raylet: Raylet) -> None:
-        pids = [pid for pid in (raylet.pid, *raylet.agents) if pid]
-        died = select.poll()
-        for pid in pids:
+        died, agents = select.poll(), set()
+        for pid in filter(None, (raylet.pid, *raylet.agents)):
             with suppress(OSError):
-                died.register(os.pidfd_open(pid), select.POLLIN)
+                died.register(fd := os.pidfd_open(pid), select.POLLIN)
+                agents |= {fd} if pid != raylet.pid else set()
         while not self._over.is_set():
-            ended = died.poll(_EVERY * 1000)
+            ended = {fd for fd, _ in died.poll(_EVERY * 1000)}
             if not ray.is_initialized():  # the program has ended it
                 return
             patience = _GRACE
             if ended:
                 self.node_is_gone = True
-                if not _ended(raylet.pid):  # it was an agent, and the raylet would say goodbye
-                    patience = self._silence(raylet)
+                if ended & agents:  # the raylet says goodbye now, and the head tells the driver
+                    for pid in raylet.ours:
+                        with suppress(OSError):
+                            os.kill(pid, signal.SIGKILL)
+                    patience = _GRACE if raylet.ours else 0.0
             else:
                 self._look_at_node()
                 self._head_is_there()
@@ -156,14 +159,6 @@ class Liveness:
                 with suppress(OSError):
                     os.write(2, f"rondel: {self._sentence()}\n".encode())
                 os._exit(_STATUS)
-
-    def _silence(self, raylet: Raylet) -> float:
-        """Kill the raylet, if it is ours -> the seconds that the driver has."""
-        if not raylet.ours:
-            return 0.0
-        with suppress(OSError):
-            os.kill(raylet.pid, signal.SIGKILL)
-        return _GRACE
 
 
 class Unwatched:
@@ -178,9 +173,10 @@ class Unwatched:
     require = require_node = end = look
 
 
-def raylet_of_driver(ours: bool) -> Raylet:
+def raylet_of_driver(started: bool) -> Raylet:
     """Find the processes of the driver's node, by the raylet's socket."""
     node: Any = ray._private.worker._global_node
+    heads = node.all_processes.get("gcs_server", []) if started else []
     wanted = f"--raylet_socket_name={node.raylet_socket_name}"
     for command in Path("/proc").glob("[0-9]*/cmdline"):
         if wanted in _arguments(command):
@@ -191,6 +187,7 @@ def raylet_of_driver(ours: bool) -> Raylet:
                 for child in tasks.read_text().split()
             ]
             agents = [int(c) for c in children if _is_agent(_arguments(Path(f"/proc/{c}/cmdline")))]
+            ours = (*(head.process.pid for head in heads), pid) if started else ()
             return Raylet(pid, tuple(agents), ours)
     return Raylet()
 
@@ -205,13 +202,6 @@ def _arguments(command: Path) -> list[str]:
 def _is_agent(arguments: list[str]) -> bool:
     titled = arguments[:1] and arguments[0].startswith("ray::") and "Agent" in arguments[0]
     return bool(titled) or any(one.endswith(_AGENTS) for one in arguments)
-
-
-def _ended(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
 
 
 def _connects(at: tuple[str, int], seconds: float) -> bool:

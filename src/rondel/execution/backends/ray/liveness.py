@@ -15,8 +15,8 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
@@ -136,29 +136,37 @@ class Liveness:
 
     def _watch(self, raylet: Raylet) -> None:
         died, agents = select.poll(), set()
-        for pid in filter(None, (raylet.pid, *raylet.agents)):
+        with ExitStack() as files:
+            for pid in filter(None, (raylet.pid, *raylet.agents)):
+                with suppress(OSError):  # it has ended by now
+                    died.register(fd := os.pidfd_open(pid), select.POLLIN)
+                    files.callback(os.close, fd)
+                    agents |= {fd} if pid != raylet.pid else set()
+            while not self._over.is_set() and self._look_once(died, agents, raylet.ours):
+                pass
+
+    def _look_once(self, died: select.poll, agents: set[int], ours: Iterable[int]) -> bool:
+        """Wait for a second, or until something has ended; False if the program has ended Ray."""
+        ended = {fd for fd, _ in died.poll(_EVERY * 1000)}
+        if not ray.is_initialized():
+            return False
+        patience = _GRACE
+        if ended:
+            self.node_is_gone = True
+            if ended & agents:  # the raylet says goodbye now, and the head tells the driver
+                patience = 0.0
+                for pid in ours:
+                    patience = _GRACE
+                    with suppress(OSError):
+                        os.kill(pid, signal.SIGKILL)
+        else:
+            self._look_at_node()
+            self._head_is_there()
+        if self._sentence() and not self._over.wait(patience) and ray.is_initialized():
             with suppress(OSError):
-                died.register(fd := os.pidfd_open(pid), select.POLLIN)
-                agents |= {fd} if pid != raylet.pid else set()
-        while not self._over.is_set():
-            ended = {fd for fd, _ in died.poll(_EVERY * 1000)}
-            if not ray.is_initialized():  # the program has ended it
-                return
-            patience = _GRACE
-            if ended:
-                self.node_is_gone = True
-                if ended & agents:  # the raylet says goodbye now, and the head tells the driver
-                    for pid in raylet.ours:
-                        with suppress(OSError):
-                            os.kill(pid, signal.SIGKILL)
-                    patience = _GRACE if raylet.ours else 0.0
-            else:
-                self._look_at_node()
-                self._head_is_there()
-            if self._sentence() and not self._over.wait(patience) and ray.is_initialized():
-                with suppress(OSError):
-                    os.write(2, f"rondel: {self._sentence()}\n".encode())
-                os._exit(_STATUS)
+                os.write(2, f"rondel: {self._sentence()}\n".encode())
+            os._exit(_STATUS)
+        return True
 
 
 class Unwatched:

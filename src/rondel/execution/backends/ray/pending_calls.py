@@ -84,7 +84,7 @@ def makers_of(lost: Sequence[Promise]) -> list[Any]:
         copy = promise.call.copy
         if promise.call.asked.request is SNAPSHOT:
             # the driver has waited for it since, so the copy's state is still the same
-            copy.send(promise.call.asked._replace(promises=[promise]))
+            copy.dispatch(promise.call.asked._replace(promises=[promise]))
         elif copy.can_make(promise):
             makers.append(copy)
         else:

@@ -130,7 +130,7 @@ def test_what_crosses_the_cut_does_not_depend_on_the_network(name):
         facts = rondel.explain(
             name, "CartPole-v1", plan=es.CARD.plan, lanes=64, hidden=hidden, tuned=False
         )
-        return {one.what: one for one in facts.handovers}
+        return {one.what: one for one in facts.messages}
 
     small, large = crossing((8,)), crossing((512, 512))
     assert small["items"] == large["items"]

@@ -47,22 +47,22 @@ def old_reset(self):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"obs": returning(np.zeros(3, np.float32))}, ["shape (3,)", "says (2,)"]),
-        ({"obs": returning(np.array(["a", "b"]))}, ["dtype <U1", "float32"]),
-        ({"obs": returning([[1.0], [1.0, 2.0]])}, ["observation of"]),
-        ({"obs": returning(np.array([0, np.nan]))}, ["not finite"]),
-        ({"obs": returning(np.array([0, np.inf]))}, ["not finite"]),
+        ({"obs": returning(np.zeros(3, np.float32))}, ["must have shape (2,)", "got (3,)"]),
+        ({"obs": returning(np.array(["a", "b"]))}, ["must have dtype float32, got <U1"]),
+        ({"obs": returning([[1.0], [1.0, 2.0]])}, ["The observation from"]),
+        ({"obs": returning(np.array([0, np.nan]))}, ["must be finite"]),
+        ({"obs": returning(np.array([0, np.inf]))}, ["must be finite"]),
         ({"obs": returning(np.array([0, 1.5]))}, ["outside", "1.5", "-1 and 1"]),
         (
             {"observation_space": spaces.Box(0, 255, (2,), np.uint8), "obs": returning(OBS)},
-            ["dtype float32", "uint8"],
+            ["dtype uint8, got float32"],
         ),
         (
             {
                 "observation_space": spaces.Dict({"a": spaces.Discrete(2)}),
                 "obs": returning({"b": 1}),
             },
-            ["['b']", "['a']"],
+            ["keys ['a'], got ['b']"],
         ),
         ({"observation_space": spaces.Discrete(2), "obs": returning(2)}, ["2", "Discrete(2)"]),
         ({"observation_space": spaces.Tuple([spaces.Discrete(2)]), "obs": returning(1)}, ["tuple"]),
@@ -70,15 +70,18 @@ def old_reset(self):
         ({"reset": old_reset}, ["must take a seed"]),
         ({"step": returning(OBS, 1.0, False, {})}, ["step()", "tuple of 4", "truncated"]),
         ({"step": returning(OBS)}, ["step()", "one ndarray"]),
-        ({"step": returning(OBS, "1", False, False, {})}, ["reward '1'", "number"]),
+        ({"step": returning(OBS, "1", False, False, {})}, ["reward", "number, got '1'"]),
         ({"step": returning(OBS, OBS, False, False, {})}, ["reward", "number"]),
-        ({"step": returning(OBS, None, False, False, {})}, ["reward None", "number"]),
-        ({"step": returning(OBS, np.nan, False, False, {})}, ["reward nan", "finite"]),
-        ({"step": returning(OBS, 1.0, 0, False, {})}, ["terminated=0", "bool"]),
-        ({"step": returning(OBS, 1.0, False, "no", {})}, ["truncated='no'", "bool"]),
-        ({"step": returning(OBS, 1.0, False, False, None)}, ["info being a dict"]),
+        ({"step": returning(OBS, None, False, False, {})}, ["reward", "number, got None"]),
+        ({"step": returning(OBS, np.nan, False, False, {})}, ["reward", "finite, got nan"]),
+        ({"step": returning(OBS, 1.0, 0, False, {})}, ["terminated from step()", "bool, got 0"]),
+        (
+            {"step": returning(OBS, 1.0, False, "no", {})},
+            ["truncated from step()", "got 'no'"],
+        ),
+        ({"step": returning(OBS, 1.0, False, False, None)}, ["with a dict as info"]),
         ({"step": lambda *_: {}["x"]}, ["KeyError", "in step"]),
-        ({"obs": lambda _: np.random.uniform(-1, 1, 2)}, ["same actions", "np_random"]),  # noqa: NPY002
+        ({"obs": lambda _: np.random.uniform(-1, 1, 2)}, ["same seed and actions", "np_random"]),  # noqa: NPY002
     ],
 )
 def test_a_broken_gymnasium_environment(change, words):
@@ -110,9 +113,9 @@ def test_a_sound_traceable_environment_passes():
     [
         (traceable(observe=lambda x: x[:, :1]), ["Step.obs", "shape (2, 1)", "(2, 2)"]),
         (traceable(observe=lambda x: x.astype(int)), ["Step.obs", "int32", "float32"]),
-        (traceable(observe=lambda x: x + jnp.nan), ["not finite"]),
-        (traceable(observe=lambda x: x + 2), ["outside", "2", "-1 and 1"]),
-        (traceable(move=lambda x, a: (x, x[:, 0] / 0, x[:, 0] > 0)), ["rewards", "finite"]),
+        (traceable(observe=lambda x: x + jnp.nan), ["must be finite"]),
+        (traceable(observe=lambda x: x + 2), ["outside", "2", "bounds -1 and 1"]),
+        (traceable(move=lambda x, a: (x, x[:, 0] / 0, x[:, 0] > 0)), ["Rewards", "finite"]),
         (
             traceable(move=lambda x, a: (x, a, a > 9))._replace(step=lambda s, a: s),
             ["(state, Step)"],
@@ -174,7 +177,7 @@ def test_a_state_that_changes_its_structure():
         state, record = env.step(state, action)
         return (state, action), record
 
-    with pytest.raises(RondelError, match=r"changes the structure"):
+    with pytest.raises(RondelError, match=r"must keep the structure"):
         check(env._replace(step=step))
 
 
@@ -186,7 +189,9 @@ def test_a_broken_host_world():
         def close(self):
             pass
 
-    with pytest.raises(RondelError, match=r"reset\(\) of mine:broken returned a str"):
+    with pytest.raises(
+        RondelError, match=r"reset\(\) of mine:broken must return a Step, got a str"
+    ):
         check(HostWorld(SPEC, lambda b, first_lane: Host()))
 
 
@@ -232,8 +237,9 @@ def host_twin(env):
 @pytest.mark.parametrize("world", [lambda env: env, host_twin], ids=["traceable", "host"])
 def test_frames_that_keep_their_promise_pass_and_others_are_explained(world):
     check(world(stacking(lambda places: places)))
-    promise = r"\['walk'\] whose frames don't follow: .* frames=3, .* one frame 3 times"
-    with pytest.raises(RondelError, match=rf"step\(\) of mine.*{promise}, or those .* shifted"):
+    rule = r"\['walk'\] from {}\(\) of mine.* must be one frame 3 times"
+    step, first = rule.format("step"), rule.format("(init|reset)")
+    with pytest.raises(RondelError, match=rf"{step}, or those .* shifted .* frames=3"):
         check(world(stacking(lambda places: places[:, ::-1])))  # the newest first
-    with pytest.raises(RondelError, match=rf"(init|reset)\(\) of mine.*{promise}\. Without"):
+    with pytest.raises(RondelError, match=rf"{first}, since its space has frames=3\. Without"):
         check(world(stacking(lambda places: places - jnp.array([[1.0, 0.0, 0.0]]))))

@@ -155,7 +155,7 @@ def test_a_seeded_one_that_goes_differently_is():
             self.number = np.random.uniform(size=1)  # noqa: NPY002
             return {"number": self.number, "parts": [self.t, np.array([True, False])]}
 
-    with pytest.raises(RondelError, match="Careless goes differently"):
+    with pytest.raises(RondelError, match="Careless must repeat an episode"):
         check(make(Careless))
 
 
@@ -177,9 +177,13 @@ def test_specs_become_spaces():
 @pytest.mark.parametrize(
     ("translate", "spec", "words"),
     [
-        (observation_space, specs.StringArray(()), ["X observes StringArray", "not strings"]),
-        (action_space, {"a": specs.DiscreteArray(2)}, ["X acts with {'a'", "one array"]),
-        (action_space, [specs.DiscreteArray(2)] * 2, ["X acts with [", "one array"]),
+        (
+            observation_space,
+            specs.StringArray(()),
+            ["X must be arrays", "got StringArray"],
+        ),
+        (action_space, {"a": specs.DiscreteArray(2)}, ["action of X must be one", "got {'a'"]),
+        (action_space, [specs.DiscreteArray(2)] * 2, ["action of X must be one", "got ["]),
     ],
 )
 def test_other_specs_are_refused_by_name(translate, spec, words):

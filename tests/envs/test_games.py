@@ -203,12 +203,15 @@ def test_games_are_what_an_environment_should_be(env_id):
 @pytest.mark.parametrize(
     ("env_id", "words"),
     [
-        ("ConnectFour-v0?opponent=perfect", "no opponent 'perfect'; there are: random, mcts"),
-        ("TicTacToe-v0?opponent=me", "random, perfect, mcts"),
-        ("TicTacToe-v0?opponent=mcts&simulations=0", "a whole number from 1 to 100,000 would"),
-        ("TicTacToe-v0?opponent=mcts&simulations=true", "a whole number from 1"),
-        ("TicTacToe-v0?opponent=random&simulations=10", "for opponent=mcts, not for random"),
-        ("TicTacToe-v0?simulations=10", "opponent=mcts&simulations=10 would work"),
+        ("ConnectFour-v0?opponent=perfect", "must be random or mcts in .*, got 'perfect'"),
+        ("TicTacToe-v0?opponent=me", "random, perfect or mcts"),
+        ("TicTacToe-v0?opponent=mcts&simulations=0", "an integer from 1 to 100,000, got 0"),
+        ("TicTacToe-v0?opponent=mcts&simulations=true", "an integer from 1"),
+        (
+            "TicTacToe-v0?opponent=random&simulations=10",
+            "needs opponent=mcts, got 'random'",
+        ),
+        ("TicTacToe-v0?simulations=10", "Use jax:TicTacToe-v0.opponent=mcts&simulations=10"),
         ("jax:TicTacToe-v0?size=4", "It has opponent, simulations"),
     ],
 )

@@ -1,16 +1,13 @@
 """Where environments of Gymnasium come from: ids, instances and vector environments."""
 
 import pickle
-from functools import partial
 from importlib.util import find_spec
-from typing import ClassVar
 
 import gymnasium
 import numpy as np
 import pytest
 
-from envs.strange import Nested, Plain, broken
-from rondel.envs.gymnasium.lanes import Lanes
+from envs.strange import Nested, broken
 from rondel.envs.registry import make
 from rondel.errors import RondelError
 
@@ -75,60 +72,3 @@ def test_worlds_by_id_can_be_sent_to_other_processes():
     np.testing.assert_array_equal(
         world.make(1).reset([3]).obs, make("gymnasium:CartPole-v1").make(1).reset([3]).obs
     )
-
-
-class Independent(gymnasium.vector.VectorEnv):
-    """A vector environment of `Plain`-like lanes, each with its own generator (or one for all)."""
-
-    metadata: ClassVar = {"autoreset_mode": gymnasium.vector.AutoresetMode.NEXT_STEP}
-
-    def __init__(self, num_envs, shared=False, **_):
-        self.num_envs, self.shared = num_envs, shared
-        self.single_observation_space, self.single_action_space = (
-            Plain.observation_space,
-            Plain.action_space,
-        )
-
-    def reset(self, *, seed=None, options=None):
-        self.random = [np.random.default_rng(s) for s in seed]
-        if self.shared:
-            self.random = self.random[:1] * self.num_envs
-        self.t = 0
-        return self._obs(), {}
-
-    def step(self, action):
-        self.t = (self.t + 1) % 4  # three steps, then the reset
-        end = np.full(self.num_envs, self.t == 3)
-        return self._obs(), np.full(self.num_envs, float(self.t != 0)), end, ~end & False, {}
-
-    def _obs(self):
-        return np.stack([r.uniform(-1, 1, 2) for r in self.random]).astype(np.float32)
-
-
-@pytest.fixture
-def vector_id(request):
-    name = f"rondel-test/Vector{request.param}-v0"
-    gymnasium.register(
-        name, entry_point=Plain, vector_entry_point=partial(Independent, shared=request.param)
-    )
-    yield name
-    del gymnasium.registry[name]
-
-
-@pytest.mark.parametrize("vector_id", [False], indirect=True)
-def test_a_vector_environment_with_independent_lanes_is_used(vector_id):
-    host = make(f"gymnasium:{vector_id}").make(2)
-    assert not isinstance(host, Lanes)
-    host.reset([1, 2])
-    steps = [host.step(np.zeros(2, np.int32)) for _ in range(5)]
-    assert [s.first[0] for s in steps] == [False, False, False, True, False]
-    assert [s.terminated[0] for s in steps] == [False, False, True, False, False]
-    assert [s.episode_length[0] for s in steps] == [1, 2, 3, 0, 1]
-    assert [s.episode_return[0] for s in steps] == [1, 2, 3, 0, 1]
-    assert isinstance(host.reset([1, 2]).obs, np.ndarray)
-
-
-@pytest.mark.parametrize("vector_id", [True], indirect=True)
-def test_a_vector_environment_with_shared_randomness_is_not(vector_id):
-    assert isinstance(make(f"gymnasium:{vector_id}").make(2), Lanes)
-    assert isinstance(make("gymnasium:CartPole-v1").make(2), Lanes)

@@ -187,11 +187,11 @@ class Endless:
 @pytest.mark.parametrize(
     ("parts", "words"),
     [
-        ({"seen": Endless()}, ["observes a Endless", "Box, Discrete"]),
-        ({"done": Endless()}, ["acts in a Endless", "Discrete and Box"]),
+        ({"seen": Endless()}, ["observations", "got a Endless", "Box, Discrete"]),
+        ({"done": Endless()}, ["actions", "got a Endless", "Discrete or Box"]),
         (
             {"done": spaces.Tuple([spaces.Discrete(2)])},
-            ["acts in a Tuple", "rondel.envs.jax.episodic"],
+            ["actions", "got a Tuple", "rondel.envs.jax.episodic"],
         ),
     ],
 )

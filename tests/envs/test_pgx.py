@@ -219,12 +219,12 @@ def test_alphazero_learns_it():
 @pytest.mark.parametrize(
     ("env_id", "sentence"),
     [
-        ("pgx:backgammon", "Dice, hidden cards and more than two players"),
-        ("pgx:minatar-breakout", "gymnax:Breakout-MinAtar"),
-        ("pgx:chequers", "pgx has no environment 'chequers'; those that can be trained on: "),
+        ("pgx:backgammon", "There is no environment 'pgx:backgammon'."),
+        ("pgx:minatar-breakout", "There is no environment 'pgx:minatar-breakout'."),
+        ("pgx:otello", "Did you mean pgx:othello"),
         ("pgx:othello?komi=3", "has no argument komi. It has opponent, simulations."),
         ("pgx:2048?opponent=random", "has no argument opponent. It has none."),
-        ("pgx:othello?opponent=me", "pgx:othello has no opponent 'me'; there are: random, mcts."),
+        ("pgx:othello?opponent=me", "opponent must be random or mcts in pgx:othello, got 'me'."),
     ],
 )
 def test_what_can_not_be_trained_on_is_said(env_id, sentence):

@@ -79,11 +79,11 @@ def test_one_of_your_own_is_named_by_its_module(tmp_path, monkeypatch):
         ),
         ("gymnasium:nowhere_at_all:X-v0", ["nowhere_at_all"]),
         ("gymnasium:Taxi-v3", ["Taxi-v4"]),
-        ("CartPole-v1?velocities=no", ["velocities=no is neither true nor false"]),
+        ("CartPole-v1?velocities=no", ["velocities must be true or false, got no"]),
         ("jax:CartPole-v1?speed=1", ["no argument speed", "velocities"]),
         (7, ["must be an id", "got 7"]),
         (gymnasium.make_vec("CartPole-v1", 4), ["vector environment", "lanes=4"]),
-        (lambda: 7, ["made a int"]),
+        (lambda: 7, ["must return a gymnasium.Env", "got a int"]),
     ],
 )
 def test_what_is_unknown_gets_a_sentence(asked, words):

@@ -1,8 +1,8 @@
-"""The adapter for gymnax: each of its environments as a traceable `Env`.
+"""The world `gymnax`: each of its environments as a traceable `Env`.
 
-gymnax's own `step` resets within the step that ends an episode, and computes that reset on every
-step. So its `step_env` and `reset_env` are put into `episodic`, which keeps to the timeline of
-`types.Step`. Importing this module imports neither jax nor gymnax, which takes seconds.
+gymnax's `step` resets within the step that ends an episode, and computes that reset in every step.
+So `episodic` wraps its `step_env` and `reset_env`, with the timeline of `types.Step`. Importing
+this module imports neither jax nor gymnax, which takes seconds.
 
 Shapes: gymnax's functions are for one lane; they are mapped over b.
 """
@@ -29,23 +29,23 @@ BUILT_IN = (
     "MNISTBandit-bsuite SimpleBandit-bsuite FourRooms-misc MetaMaze-misc PointRobot-misc "
     "BernoulliBandit-misc GaussianBandit-misc Reacher-misc Swimmer-misc Pong-misc FrozenLake-misc"
 ).split()
-"""What gymnax 1.0.1 brings, written down here so that listing it does not import it."""
+"""The ids of gymnax 1.0.1, listed without importing it."""
 
 WRONG_BOUNDS = ("MemoryChain-bsuite", "GaussianBandit-misc", "MetaMaze-misc")
-"""Those that show numbers outside of their space; such observations count as unbounded here."""
+"""Ids with observations outside their space, which count as unbounded here."""
 
 
 class Play(NamedTuple):
-    """Where a game stands in each of b lanes."""
+    """The state of b lanes."""
 
     state: Tree  # [b, ...]: gymnax's own
-    obs: Tree  # [b, ...]: kept, since not all of gymnax's observations follow from the state
+    obs: Tree  # [b, ...]: some of gymnax's observations don't follow from the state
     key: Array  # [b, 2] uint32: the episode's randomness
-    moves: Array  # [b] uint32: steps of the episode, each with a key of its own
+    moves: Array  # [b] uint32: steps of the episode; each folds its key
 
 
 def from_id(name: str) -> Env:
-    """The environment that gymnax calls `name`, with its default parameters.
+    """Make the environment `name` with gymnax's default parameters.
 
     >>> from_id("Breakout-MinAtar").spec.id
     'gymnax:Breakout-MinAtar'
@@ -66,21 +66,21 @@ def from_id(name: str) -> Env:
 
 
 def registered() -> list[str]:
-    """All ids that gymnax has by now; none if it is not installed."""
+    """All ids, with those registered by now; none if gymnax is not installed."""
     if (gymnax := sys.modules.get("gymnax")) is not None:
         return list(gymnax.registered_envs)
     return list(BUILT_IN) if is_installed("gymnax") else []
 
 
 def _has(name: str) -> bool | None:
-    """Whether an id is gymnax's; of one that is newer than the list above only gymnax knows."""
+    """Whether an id is gymnax's; None if it is not in the list above."""
     return name in BUILT_IN or name in registered() or (None if is_installed("gymnax") else False)
 
 
 def from_task(task: Any, params: Any, env_id: str) -> Env:
-    """An environment out of any gymnax.environments.environment.Environment and its parameters.
+    """Make an `Env` from any gymnax.environments.environment.Environment and its parameters.
 
-    `env_id` is what the environment is called: "gymnax:Breakout-MinAtar", "mine:maze".
+    `env_id` names it: "gymnax:Breakout-MinAtar", "mine:maze".
     """
     import jax
     import jax.numpy as jnp
@@ -90,11 +90,10 @@ def from_task(task: Any, params: Any, env_id: str) -> Env:
 
     if not hasattr(task, "is_truncated"):
         raise RondelError(
-            f"{env_id} does not tell time limits from ends (is_truncated), as gymnax does "
-            f"since 1.0.1: {_INSTALL}."
+            f"{env_id} must define is_truncated, which gymnax has since 1.0.1 ({_INSTALL})."
         )
 
-    # what it really shows and keeps; some of gymnax's spaces say int32 where it shows floats
+    # real shapes and dtypes: some of gymnax's spaces say int32 for float observations
     any_key = jax.eval_shape(lambda: jax.random.key(0, impl=IMPLEMENTATION))
     shown, kept = jax.eval_shape(lambda key: task.reset_env(key, params), any_key)
     spec = EnvSpec(
@@ -104,7 +103,7 @@ def from_task(task: Any, params: Any, env_id: str) -> Env:
     )
 
     def one_start(key: Array) -> Tree:
-        with jax.numpy_rank_promotion("allow"):  # whatever the user asks of their own code
+        with jax.numpy_rank_promotion("allow"):  # gymnax's code, not the user's
             obs, state = task.reset_env(key, params)
         return in_types_of(kept, state), _as_seen(spec.observation, obs)
 
@@ -134,10 +133,7 @@ def from_task(task: Any, params: Any, env_id: str) -> Env:
 
 
 def observation_spec(space: Any, shown: Tree, env_id: str) -> Space:
-    """What observations of a gymnax space are inside Rondel; `shown` has their shapes and dtypes.
-
-    The bounds are the space's, the dtype is that of what is shown; flags are int8.
-    """
+    """Convert an observation space, with the shapes and dtypes of `shown`; flags are int8."""
     kind = type(space).__name__
     if kind == "Dict":
         return {
@@ -153,23 +149,23 @@ def observation_spec(space: Any, shown: Tree, env_id: str) -> Space:
         return MultiBinary(tuple(shown.shape))
     if kind == "Box":
         return _box(space, tuple(shown.shape), shown.dtype.name)
-    raise _refusal(env_id, "observes", space, "Box, Discrete, and Dict or Tuple of these")
+    raise _refusal(env_id, "observations", space, "Box, Discrete, or Dict or Tuple of these")
 
 
 def action_spec(space: Any, env_id: str) -> Space:
-    """What actions of a gymnax space are inside Rondel."""
+    """Convert an action space."""
     kind = type(space).__name__
     if kind == "Discrete":
         return Discrete(int(space.n))
     if kind == "Box":
         return _box(space, tuple(space.shape), np.dtype(space.dtype).name)
-    raise _refusal(env_id, "acts in", space, "Discrete and Box")
+    raise _refusal(env_id, "actions", space, "Discrete or Box")
 
 
-def _refusal(env_id: str, verb: str, space: Any, supported: str) -> RondelError:
+def _refusal(env_id: str, what: str, space: Any, supported: str) -> RondelError:
     return RondelError(
-        f"{env_id} {verb} a {type(space).__name__} space ({space}); supported are {supported}. "
-        "Write your own start, move and observe around it, for rondel.envs.jax.episodic."
+        f"The {what} of {env_id} must be {supported}, got a {type(space).__name__} space "
+        f"({space}). Wrap it in your own start, move and observe, for rondel.envs.jax.episodic."
     )
 
 
@@ -181,12 +177,12 @@ def _box(space: Any, shape: tuple[int, ...], dtype: str) -> Box:
 
 
 def _part(tree: Tree, name: str) -> Tree:
-    """A named part of an observation, which gymnax lets be a dict or a record."""
+    """A named part of an observation, a dict or a record."""
     return tree[name] if isinstance(tree, dict) else getattr(tree, name)
 
 
 def _as_seen(space: Space, obs: Tree) -> Tree:
-    """An observation as the tree and in the dtypes that `space` says."""
+    """Convert an observation to the tree and dtypes of `space`."""
     import jax.numpy as jnp
 
     if isinstance(space, dict):

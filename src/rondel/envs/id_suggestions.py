@@ -1,4 +1,4 @@
-"""Ids that may have been meant by one that there is not."""
+"""Suggestions for a misspelt id."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _VERSION = re.compile(r"-v\d+$")
 
 
 def suggest_ids(asked: str, ids: Mapping[str, str], n: int = 3) -> list[str]:
-    """The nearest of `ids`, by the names in small letters that they go by.
+    """The values of `ids` whose lower-case keys are nearest to an id.
 
-    >>> near("PongNoFrameskip-v4", {"pong-v5": "envpool:Pong-v5", "ant-v5": "gymnasium:Ant-v5"})
+    >>> suggest_ids("PongNoFrameskip-v4", {"pong-v5": "envpool:Pong-v5", "ant-v5": "gym:Ant-v5"})
     ['envpool:Pong-v5']
     """
     sought = _OLD_ATARI.sub("-v5", asked).lower()
-    if sought != asked.lower() and sought in ids:  # the same game, by its new name
+    if sought != asked.lower() and sought in ids:  # the game's new name
         return [ids[sought]]
     close = difflib.get_close_matches(sought, ids, n=2 * n, cutoff=_CLOSE)
-    # of short names the version alone makes half of what is alike
+    # in short names the version alone is half of the similarity
     alike = (name for name in close if _alike(*(_VERSION.sub("", x) for x in (sought, name))))
     return list(dict.fromkeys(ids[name] for name in alike))[:n]
 

@@ -1,4 +1,4 @@
-"""A picture out of what a policy sees, for environments that see images.
+"""Pictures from image observations, for videos of environments that draw none.
 
 An image has two axes, or three with the channels in the smaller of the first and the last, as for
 networks (`nets.images`). Of stacked frames the newest is shown.
@@ -17,10 +17,9 @@ from rondel.types import Tree
 
 
 def observation_image(space: Space, obs: Tree) -> np.ndarray | None:
-    """The first image in the observation of one lane, [height, width, 3] uint8; None if none is.
+    """The first image in the observation of one lane, [height, width, 3] uint8, or None.
 
-    One channel is grey, three are colours, stacked bytes show the newest; other channels, such as
-    those of MinAtar, each have a colour of their own.
+    One channel is grey and three are colours; other channels, as of MinAtar, get a colour each.
     """
     for _, leaf, array in leaves(space, obs):
         if isinstance(leaf, Box | MultiBinary) and len(leaf.shape) in (2, 3, 4):
@@ -29,7 +28,7 @@ def observation_image(space: Space, obs: Tree) -> np.ndarray | None:
 
 
 def _channels_last(leaf: Any, x: np.ndarray) -> np.ndarray:
-    """[height, width, channels], of stacked frames the newest."""
+    """The newest frame, [height, width, channels]."""
     if x.ndim == 4:
         x = x[-1]
     elif getattr(leaf, "frames", 1) > 1:
@@ -56,6 +55,6 @@ def _coloured(leaf: Any, x: np.ndarray) -> np.ndarray:
 
 
 def _palette(channels: int) -> np.ndarray:
-    """So many colours [channels, 3], as far from one another as can be."""
+    """Distinct colours [channels, 3]."""
     hues = [colorsys.hsv_to_rgb(i / channels, 0.6, 1.0) for i in range(channels)]
     return np.array(hues, np.float32)

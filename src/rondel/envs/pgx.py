@@ -1,8 +1,8 @@
-"""The adapter for pgx: its games for two with open cards, and 2048, as traceable environments.
+"""The world `pgx`: its two-player games without chance or hidden cards, and 2048, in JAX.
 
-A position may be more than what is seen of it (repetitions in chess, ko in go), and a search goes
-on from positions. So observations carry, besides `board` and the mask of legal moves, the whole
-position in bytes, which no network sees. Importing this module imports neither jax nor pgx.
+A position may be more than its board (repetitions in chess, ko in go), and a search starts from
+positions. So observations also hold the whole position in bytes, which no network sees. Games with
+dice, hidden cards or more players are left out. Importing this imports neither jax nor pgx.
 
 Shapes: pgx's functions are for one lane; they are mapped over b.
 """
@@ -16,33 +16,27 @@ import numpy as np
 from rondel.envs.errors import EnvError
 from rondel.envs.jax.world import GAME_ARGUMENTS
 from rondel.envs.world import World, is_installed, refuse_unknown, split
-from rondel.errors import RondelError
 from rondel.spaces import MASK, STATE, Box, Discrete, MultiBinary, Space
 from rondel.types import Array, Env, EnvSpec, Game, Tree
 
 FOR_TWO = (
     "animal_shogi chess connect_four gardner_chess go_9x9 go_19x19 hex othello shogi tic_tac_toe"
 ).split()
-"""Games in which two move in turns, see all, and leave nothing to chance."""
+"""Two-player games without chance or hidden information."""
 
 ALONE = ("2048",)
 
-_ELSEWHERE = {
-    "minatar-": "gymnax has MinAtar's games: gymnax:Breakout-MinAtar and the like.",
-    "": "Dice, hidden cards and more than two players are not what a game's rules are here.",
-}
-
 
 class Play(NamedTuple):
-    """Where a game for one stands in each of b lanes."""
+    """The state of a one-player game in b lanes."""
 
     state: Tree  # [b, ...]: pgx's own
     key: Array  # [b, 2] uint32: the episode's randomness
-    moves: Array  # [b] uint32: steps of the episode, each with a key of its own
+    moves: Array  # [b] uint32: steps of the episode; each folds its key
 
 
 def from_id(name: str) -> Env:
-    """The environment that pgx calls `name`; games for two take the arguments of our own.
+    """Make the environment `name`; two-player games take the arguments of our own.
 
     >>> from_id("othello?opponent=random").spec.id
     'pgx:othello?opponent=random'
@@ -50,8 +44,6 @@ def from_id(name: str) -> Env:
     bare, arguments = split(name)
     import pgx
 
-    if bare not in (*FOR_TWO, *ALONE):
-        raise _refusal(bare)
     try:
         task = pgx.make(bare)
     except Exception as error:
@@ -65,26 +57,6 @@ def registered() -> list[str]:
     return [*FOR_TWO, *ALONE] if is_installed("pgx") else []
 
 
-def _has(name: str) -> bool | None:
-    """Whether an id is pgx's; what it has besides is refused where it is made."""
-    known = split(name)[0] in (*FOR_TWO, *ALONE)
-    return known or (None if is_installed("pgx") else False)
-
-
-def _refusal(bare: str) -> RondelError:
-    import pgx
-
-    if bare not in pgx.available_envs():
-        return RondelError(
-            f"pgx has no environment {bare!r}; those that can be trained on: "
-            f"{', '.join(registered())}."
-        )
-    why = next(why for start, why in _ELSEWHERE.items() if bare.startswith(start))
-    return RondelError(
-        f"pgx:{bare} can't be trained on. {why} Those that can: {', '.join(registered())}."
-    )
-
-
 def _for_two(task: Any, arguments: dict[str, Any]) -> Env:
     from rondel.envs.jax.games.match import environment
 
@@ -95,15 +67,15 @@ def _for_two(task: Any, arguments: dict[str, Any]) -> Env:
 
 
 def rules(task: Any) -> Game:
-    """The rules of a pgx game for two; its state is pgx's own, without the observation."""
+    """The rules of a two-player game; its state is pgx's, without the observation."""
     import jax
     import jax.numpy as jnp
 
     from rondel.envs.jax.episodic import in_types_of
 
     def first() -> Any:
-        """Nobody has moved; the key would only say who of two players without names begins."""
-        with jax.numpy_rank_promotion("allow"):  # whatever the user asks of their own code
+        """The first position; the key would only name the player who begins."""
+        with jax.numpy_rank_promotion("allow"):  # pgx's code, not the user's
             state = task.init(jax.random.key(0)).replace(observation=jnp.zeros(0))
         return jax.tree.map(jnp.asarray, state)
 
@@ -160,7 +132,7 @@ def _alone(task: Any) -> Env:
 
 
 def _seen(task: Any) -> tuple[dict[str, Space], Discrete]:
-    """What is seen of a board, flags as int8 and numbers without bounds; and the moves."""
+    """The spaces of observations (flags as int8, numbers without bounds) and moves."""
     import jax
 
     with jax.numpy_rank_promotion("allow"):
@@ -189,7 +161,7 @@ def _bytes(game: Game) -> Box:
 
 
 def _packed(state: Tree) -> Array:
-    """A position as bytes [n]."""
+    """Turn a position into bytes [n]."""
     import jax
     import jax.numpy as jnp
 
@@ -201,7 +173,7 @@ def _packed(state: Tree) -> Array:
 
 
 def _unpacked(like: Tree, data: Array) -> Tree:
-    """A position out of its bytes [n]."""
+    """Turn bytes [n] back into a position."""
     import jax
 
     leaves, kind = jax.tree.flatten(like)
@@ -224,7 +196,6 @@ WORLD = World(
     "pgx's games for two without chance or hidden cards, and 2048, inside the program",
     registered,
     from_id,
-    _has,
     library="pgx",
     install='pip install "rondel[pgx]"',
 )

@@ -1,9 +1,9 @@
-"""EnvPool: many environments in threads of C++, sixteen hundred ids.
+"""EnvPool: 1,600 ids, stepped by threads in C++.
 
 Weng et al., EnvPool: A Highly Parallel Reinforcement Learning Environment Execution Engine, arXiv
-2206.10558. Atari ids come with the usual preprocessing (84 x 84 grey pixels, 4 frames skipped, 4
-stacked) and rewards clipped to -1, 0, 1; the returns that are reported are those of whole games,
-unclipped, also with `episodic_life`.
+2206.10558. Atari ids have the usual preprocessing (84 x 84 grey pixels, 4 frames skipped, 4
+stacked) and rewards clipped to -1, 0, 1; reported returns are of whole games and unclipped, also
+with `episodic_life`.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from rondel.spaces import Box, zeros
 from rondel.types import EnvSpec, Step
 
 DRAWN = {"render_mode": "rgb_array"}
-"""The arguments with which EnvPool makes environments that can be drawn."""
+"""The arguments for environments that can be drawn."""
 
 _OURS = ("num_envs", "batch_size", "num_threads", "seed", "env_seed", "max_num_players")
 
 
 def registered() -> list[str]:
-    """All ids that EnvPool has."""
+    """All ids of EnvPool."""
     return sorted(envpool.list_all_envs())
 
 
 def look(name: str, task: str, arguments: dict[str, Any]) -> tuple[EnvSpec, dict[str, Any]]:
-    """The spec of an id, and its arguments with what Rondel sets unless told otherwise."""
+    """The spec of an id, and its arguments with Rondel's defaults."""
     if taken := [key for key in arguments if key in _OURS]:
         raise RondelError(
             f"{name} can't set {', '.join(taken)}: EnvPool gets these from the run. Use --lanes "
@@ -57,7 +57,7 @@ def look(name: str, task: str, arguments: dict[str, Any]) -> tuple[EnvSpec, dict
             raise RondelError(f"{name} must have 1 player, got {players}. Use a single-player id.")
         observation = observation_spec(without_bounds(pool.observation_space), name)
         action = action_spec(without_bounds(pool.action_space), name)
-        # Atari; VizDoom shows the last stack of an episode twice, which is no shift
+        # Atari; VizDoom repeats the last stack of an episode, which is not a shift
         if "noop_max" in known and isinstance(observation, Box):
             observation = replace(observation, frames=pool.config.get("stack_num", 1))
         return EnvSpec(name, observation, action), arguments
@@ -66,10 +66,10 @@ def look(name: str, task: str, arguments: dict[str, Any]) -> tuple[EnvSpec, dict
 
 
 def without_bounds(space: Any) -> Any:
-    """The space of EnvPool's as it is meant.
+    """An EnvPool space with its missing bounds.
 
-    Where a part has no bound, EnvPool says the least positive number, for the least of all. That is
-    seen before anything is rounded: in 32 bits the one of 64 is 0.
+    For a missing lower bound EnvPool writes the least positive number. This must be found before
+    rounding: in 32 bits that of 64 is 0.
     """
     match space:
         case gym_spaces.Dict():
@@ -84,17 +84,17 @@ def without_bounds(space: Any) -> Any:
 def _fields(name: str, task: str, arguments: dict[str, Any]) -> tuple[str, ...]:
     """The arguments that an id has."""
     failure: Exception | None = None
-    for given in ({}, arguments):  # some can't do without: VizdoomCustom-v1 without its files
+    for given in ({}, arguments):  # some require arguments: VizdoomCustom-v1 its files
         try:
             return tuple(envpool.make_spec(task, **given).config._fields)
         except Exception as error:
             failure = error
-    # it is about what is installed, not about what an environment did: its traceback says nothing
+    # something is not installed: a traceback would not help
     raise RondelError(f"{name} can't be made: {failure}") from failure
 
 
 def make_pool(name: str, task: str, arguments: dict[str, Any], seeds: list[int]) -> Any:
-    """A pool with a lane for each seed."""
+    """Make a pool with a lane for each seed."""
     threads = min(len(seeds), len(os.sched_getaffinity(0)))
     try:
         with warnings.catch_warnings():
@@ -102,7 +102,7 @@ def make_pool(name: str, task: str, arguments: dict[str, Any], seeds: list[int])
             pool = envpool.make_gymnasium(
                 task, num_envs=len(seeds), seed=seeds, num_threads=threads, **arguments
             )
-            _ = pool.observation_space, pool.action_space  # made when they are first asked for
+            _ = pool.observation_space, pool.action_space  # made at first use
             if DRAWN.items() <= arguments.items():
                 _show_opengl()
             return pool
@@ -111,10 +111,10 @@ def make_pool(name: str, task: str, arguments: dict[str, Any], seeds: list[int])
 
 
 def _show_opengl() -> None:
-    """Let MuJoCo see the library by which an EnvPool that is loaded draws without a screen.
+    """Make EnvPool's own EGL library, for drawing without a screen, visible to MuJoCo.
 
-    MuJoCo looks for it among those that all of a process can see. EnvPool brings its own, which
-    only EnvPool can see, and another than that one would not do.
+    MuJoCo looks among the process's global libraries. EnvPool loads its copy as a local one, and
+    only that copy works.
     """
     with suppress(OSError):
         mapped = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()}
@@ -124,7 +124,7 @@ def _show_opengl() -> None:
 
 
 class Count(NamedTuple):
-    """What is known of the episodes in b lanes, besides what the pool tells."""
+    """Counts of the episodes in b lanes, which the pool does not keep."""
 
     over: Any  # [b] bool: the last step ended an episode, so the next one only resets
     ended: Any  # [b] bool: and it was the end of a whole game, not just of a life
@@ -141,10 +141,10 @@ def nothing_yet(b: int) -> Count:
 def account(
     xp: Any, before: Count, reward: Any, terminated: Any, truncated: Any, info: Any
 ) -> tuple[Count, Any, Any]:
-    """Keep count of a step, in NumPy or JAX (`xp`) -> (count, reward, length to report).
+    """Count a step, in NumPy or JAX (`xp`) -> (count, reward, length to report).
 
-    With `episodic_life` a lost life ends an episode for the learner, but not the game: then the
-    length that is reported is 0, and the game's return goes on.
+    With `episodic_life` a lost life ends the learner's episode, but not the game: then the reported
+    length is 0, and the game's return continues.
     """
     over = terminated | truncated
     ended = over & (info["terminated"].astype(bool) | truncated) if "terminated" in info else over
@@ -156,7 +156,7 @@ def account(
 
 
 class PoolLanes:
-    """b lanes of a pool of EnvPool's. Every array that it returns is a fresh one."""
+    """b lanes of an EnvPool pool. Returned arrays are always new."""
 
     def __init__(
         self, spec: EnvSpec, task: str, arguments: dict[str, Any], b: int, first_lane: int = 0
@@ -166,7 +166,7 @@ class PoolLanes:
         self._pool: Any = None
 
     def reset(self, seeds: Any) -> Step:
-        """A new pool: EnvPool takes seeds when it is made."""
+        """Make a new pool: EnvPool takes seeds only then."""
         self.close()
         self._pool = make_pool(self._spec.id, self._task, self._arguments, [int(s) for s in seeds])
         self._write = writer(self._pool.observation_space)
@@ -185,10 +185,10 @@ class PoolLanes:
         return self._record(obs, reward, terminated, truncated, first, length)
 
     def picture(self) -> Any:
-        """How the first lane looks now; None where EnvPool has no picture of it."""
+        """The first lane's picture; None if EnvPool has none."""
         try:
             return np.array(self._pool.render())[0]
-        except Exception:  # not all of its families can be drawn
+        except Exception:  # some of its families can't be drawn
             return None
 
     def close(self) -> None:

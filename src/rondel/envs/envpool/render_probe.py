@@ -1,7 +1,7 @@
-"""Can EnvPool draw an environment on this machine? It is tried in a process of its own.
+"""A trial, in another process, whether EnvPool can draw an environment on this machine.
 
-MuJoCo inside EnvPool ends its whole process where it finds no OpenGL, and leaves a log in the
-folder that it runs in: this happens to the other process, in a folder that goes with it.
+MuJoCo inside EnvPool ends the process if it finds no OpenGL, and writes a log to the working
+folder: both happen to that process, in a temporary folder.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from typing import Any
 
 from rondel.envs.envpool.pool import DRAWN, make_pool
 
-_PATIENCE = 60.0  # seconds for the first picture; about two are usual
+_TIMEOUT = 60.0  # seconds for the first picture, which usually takes two
 
 
 def can_be_drawn(task: str, arguments: dict[str, Any]) -> bool:
-    """Does EnvPool have a picture of this environment, and live to show it?"""
+    """Whether EnvPool draws this environment without ending the process."""
     command = [sys.executable, "-m", __name__, task, json.dumps(arguments)]
-    seen = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+    path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
     with tempfile.TemporaryDirectory() as folder, suppress(subprocess.TimeoutExpired):
         tried = subprocess.run(
             command,
             cwd=folder,
-            env=os.environ | {"PYTHONPATH": seen},
+            env=os.environ | {"PYTHONPATH": path},
             capture_output=True,
-            timeout=_PATIENCE,
+            timeout=_TIMEOUT,
             check=False,
         )
         return tried.returncode == 0

@@ -1,7 +1,4 @@
-"""The worlds `envpool` and `envpool-xla`. Importing this imports neither EnvPool nor jax.
-
-What is known of EnvPool without it: which ids mean the same there as in Gymnasium.
-"""
+"""The worlds `envpool` and `envpool-xla`. Importing this imports neither EnvPool nor jax."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ AS_IN_GYMNASIUM = {
     *("FrozenLake-v1", "FrozenLake8x8-v1"),
     *(f"{name}-v{version}" for name in _MUJOCO for version in (4, 5)),
 }
-"""Ids that mean the same in both. Atari's games are in both too, but preprocessed here."""
+"""Ids that mean the same in both, known without EnvPool. Atari's are in both, but preprocessed."""
 
 
 def _ids() -> list[str]:
@@ -51,7 +48,7 @@ def _make(name: str) -> HostWorld:
 
 
 def _shown(spec: EnvSpec, task: str, arguments: dict[str, Any]) -> Any:
-    """A lane that can be drawn, if EnvPool can do that here."""
+    """A lane with pictures, if EnvPool can draw it here."""
     from rondel.envs.envpool.pool import DRAWN, PoolLanes
     from rondel.envs.envpool.render_probe import can_be_drawn
 

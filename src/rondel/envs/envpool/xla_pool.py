@@ -1,8 +1,8 @@
-"""EnvPool's XLA interface: its lanes are stepped from inside a program, as if they were traceable.
+"""EnvPool's XLA interface: lanes that are stepped from inside a JAX program.
 
-The lanes are outside of JAX all the same. What a program carries is a handle, which keeps the calls
-in order; the program itself is compiled for one pool, so a new pool means a new program. Lanes of a
-pool step together, once each, so nothing here may be batched by `vmap` or stepped in blocks.
+The lanes stay outside of JAX. A program carries a handle, which keeps the calls in order, and is
+compiled for one pool. Lanes of a pool step together, so nothing here may be batched by `vmap` or
+stepped in blocks.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from rondel.errors import RondelError
 from rondel.spaces import Discrete, Space
 from rondel.types import Array, Env, EnvSpec, Step, Tree
 
-_pools: dict[int, Any] = {}  # those that are open in this process, by number
+_pools: dict[int, Any] = {}  # the open ones of this process, by number
 _numbers = itertools.count()
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["handle"], meta_fields=["number"])
 @dataclass(frozen=True)
 class Pool:
-    """A pool of this process; its number is a part of any program that has to do with it."""
+    """A pool of this process; its number is compiled into programs."""
 
     handle: Array
     number: int
 
 
 class State(NamedTuple):
-    """Where the lanes of a pool stand, as far as that is known here."""
+    """The state of a pool's lanes, as far as JAX has it."""
 
     pool: Pool
     games: Count
 
 
 def from_id(name: str) -> Env:
-    """The lanes of an id of EnvPool's, perhaps with arguments: "Pong-v5?episodic_life=true"."""
+    """Make the environment of an EnvPool id, such as "Pong-v5?episodic_life=true"."""
     task, arguments = split(name)
     spec, arguments = look(f"envpool-xla:{name}", task, arguments)
     _check(spec, task, arguments)
@@ -52,7 +52,7 @@ def from_id(name: str) -> Env:
 
 def _init(spec: EnvSpec, task: str, arguments: dict[str, Any], keys: Array) -> tuple[State, Step]:
     if isinstance(keys, jax.core.Tracer):
-        raise RondelError(f"The lanes of {spec.id} can't be started inside of a program.")
+        raise RondelError(f"The lanes of {spec.id} must be started outside of JAX programs.")
     seeds = np.asarray(jax.random.key_data(keys))[:, -1] & 0x7FFFFFFF
     number, pool = next(_numbers), make_pool(spec.id, task, arguments, seeds.tolist())
     handle, none = pool.xla()[0], nothing_yet(len(seeds))
@@ -75,7 +75,7 @@ def _step(spec: EnvSpec, state: State, action: Array) -> tuple[State, Step]:
 
 
 def _seen(space: Space, obs: Tree) -> Tree:
-    """Observations as the host's lanes have them: choices from 0, flags of int8."""
+    """Observations as in `PoolLanes`: choices from 0, int8 flags."""
     if isinstance(space, dict):
         return {name: _seen(part, obs[name]) for name, part in space.items()}
     if isinstance(space, Discrete) and space.start:
@@ -84,14 +84,14 @@ def _seen(space: Space, obs: Tree) -> Tree:
 
 
 def _close(state: State) -> None:
-    jax.block_until_ready(state)  # type: ignore[no-untyped-call]  # no program may be in it still
+    jax.block_until_ready(state)  # type: ignore[no-untyped-call]  # programs may still use it
     pool = _pools.pop(state.pool.number, None)
     if pool is not None:
         pool.close()
 
 
 def _check(spec: EnvSpec, task: str, arguments: dict[str, Any]) -> None:
-    """Refuse what doesn't fit into JAX's 32 bits: EnvPool hands its numbers over as they are."""
+    """Refuse 64-bit numbers: EnvPool passes them to JAX unconverted."""
     pool = make_pool(spec.id, task, arguments, [0])
     try:
         arrays = {**pool.spec.state_array_spec, **pool.spec.action_array_spec}

@@ -1,4 +1,4 @@
-"""Looks at an environment before anything is trained on it: one sentence says what is wrong."""
+"""Checks of an environment before training; one sentence says what is wrong."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FIELDS = {
 
 
 def check(env: Env | HostWorld) -> None:
-    """Try an environment for a few random steps; a RondelError says what is wrong, if anything.
+    """Run a few random steps; raise a RondelError if something is wrong.
 
     >>> check(make("CartPole-v1"))
     """
@@ -78,7 +78,7 @@ def _check_traceable(env: Env) -> None:
 
 
 def _check_tracing(env: Env, keys: Any, random: np.random.Generator) -> None:
-    """Shapes and types, without running anything."""
+    """Check shapes and dtypes by tracing."""
     import jax
 
     b, spec = len(keys), env.spec
@@ -89,7 +89,7 @@ def _check_tracing(env: Env, keys: Any, random: np.random.Generator) -> None:
         except Exception as error:
             raise EnvError(f"{call} raised {type(error).__name__}: {error}") from error
         if not (isinstance(result, tuple) and len(result) == 2):
-            raise RondelError(f"{call} returned {result}; it must return (state, Step).")
+            raise RondelError(f"{call} must return (state, Step), got {result}.")
         _check_shapes(spec, result[1], b, call)
         return result[0]
 
@@ -98,8 +98,8 @@ def _check_tracing(env: Env, keys: Any, random: np.random.Generator) -> None:
     before, after = _described(state), _described(after)
     if before != after:
         raise RondelError(
-            f"step() of {spec.id} changes the structure, a shape or a dtype of its state: it took "
-            f"{dict(before - after)} and returned {dict(after - before)}."
+            f"step() of {spec.id} must keep the structure, shapes and dtypes of its state: got "
+            f"{dict(before - after)}, returned {dict(after - before)}."
         )
 
 
@@ -111,9 +111,9 @@ def _described(tree: Tree) -> set[tuple[str, str]]:
 
 
 def _check_shapes(spec: EnvSpec, step: Step, b: int, call: str) -> None:
-    """Every array of a step as the spec says, [b, ...]."""
+    """Check that every array of a step has the shape and dtype of the spec."""
     if not isinstance(step, Step):
-        raise RondelError(f"{call} returned a {type(step).__name__}; it must return a Step.")
+        raise RondelError(f"{call} must return a Step, got a {type(step).__name__}.")
     expected: list[tuple[str, tuple[int, ...], str, Any]] = [
         (f"Step.{name}", (), dtype, getattr(step, name)) for name, dtype in _FIELDS.items()
     ]
@@ -122,34 +122,31 @@ def _check_shapes(spec: EnvSpec, step: Step, b: int, call: str) -> None:
             expected.append((f"Step.obs{path}", space.shape, space.dtype, array))
     except (KeyError, IndexError, TypeError) as error:
         raise RondelError(
-            f"{call} returned an observation without a part that its space has: {error}."
+            f"The observation from {call} lacks a part of its space: {error}."
         ) from error
     for field, shape, dtype, array in expected:
         found = getattr(array, "shape", None), str(getattr(array, "dtype", type(array).__name__))
         if found != ((b, *shape), dtype):
             raise RondelError(
-                f"{call} gave {field} as {found[1]} of shape {found[0]}; "
-                f"with {b} lanes it must be {dtype} of shape {(b, *shape)}."
+                f"{field} from {call} must be {dtype} of shape {(b, *shape)} with {b} lanes, got "
+                f"{found[1]} of shape {found[0]}."
             )
 
 
 def _check_step(spec: EnvSpec, step: Step, b: int, call: str, before: Stacks | None = None) -> None:
-    """A step with numbers in it: besides shapes, that they are finite and in their space.
-
-    And that frames follow those of the step `before`, if there was one.
-    """
+    """Check that numbers are finite and in their space, and that stacked frames follow `before`."""
     _check_shapes(spec, step, b, call)
     if not np.isfinite(step.reward).all():
-        raise RondelError(f"{call} gave the rewards {np.asarray(step.reward)}; all must be finite.")
+        raise RondelError(f"Rewards from {call} must be finite, got {np.asarray(step.reward)}.")
     for path, space, leaf in leaves(spec.observation, step.obs):
         array = np.asarray(leaf)
         if not np.isfinite(array).all():
-            raise RondelError(f"{call} gave an observation{path} that is not finite: {array}.")
+            raise RondelError(f"The observation{path} from {call} must be finite, got {array}.")
         low, high = _bounds(space)
         if stray := violations(array, low, high):
-            raise RondelError(f"{call} gave an observation{path} outside its space: {stray}.")
+            raise RondelError(f"The observation{path} from {call} is outside its space: {stray}.")
     for path, stack in _stacks(spec, step).items():
-        _check_frames(stack, None if before is None else before[path], f"{call} gave", path)
+        _check_frames(stack, None if before is None else before[path], call, path)
 
 
 Stacks: TypeAlias = "dict[str, np.ndarray]"  # path -> [b, F, ...], where F > 1 frames are stacked
@@ -164,19 +161,19 @@ def _stacks(spec: EnvSpec, step: Step) -> Stacks:
     }
 
 
-def _check_frames(stack: np.ndarray, before: np.ndarray | None, gave: str, path: str) -> None:
-    """Frames [b, F, ...] are those before shifted by one, or one repeated; at first, repeated."""
+def _check_frames(stack: np.ndarray, before: np.ndarray | None, call: str, path: str) -> None:
+    """Check that frames [b, F, ...] are those before, shifted by one, or one frame repeated."""
     frames = stack.shape[1]
-    promise = f"its space says frames={frames}, so they must be one frame {frames} times"
+    rule = f"one frame {frames} times"
     if before is not None:
-        promise += ", or those of the observation before, shifted by one towards the first"
+        rule += ", or those of the observation before, shifted by one towards the first"
     for lane, stacked in enumerate(stack):
         if (stacked == stacked[-1:]).all():
             continue
         if before is None or (stacked[:-1] != before[lane, 1:]).any():
             raise RondelError(
-                f"{gave} an observation{path} whose frames don't follow: {promise}. Without "
-                "`frames` in the space, memory stores observations whole."
+                f"The frames of the observation{path} from {call} must be {rule}, since its space "
+                f"has frames={frames}. Without `frames`, memory stores observations whole."
             )
 
 

@@ -1,4 +1,4 @@
-"""What it takes to try out an environment: random actions, and a look at observations."""
+"""Random actions, and the leaves and bounds of observations, for checks."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from rondel.types import Tree
 
 
 def random_action(space: Space, b: int, random: np.random.Generator, mask: Any = None) -> Any:
-    """Random actions [b, ...] such as a policy could say: choices from 0, Box actions in -1..1.
+    """Random actions [b, ...] in a policy's units: choices from 0, Box actions in -1..1.
 
-    `mask` [b, choices of all entries] allows only the choices where it is not 0.
+    `mask` [b, choices of all entries] forbids the choices where it is 0.
     """
     if isinstance(space, Box):
         return random.uniform(-1.0, 1.0, (b, *space.shape)).astype(np.float32)
@@ -27,12 +27,12 @@ def random_action(space: Space, b: int, random: np.random.Generator, mask: Any =
 
 
 def mask_of(obs: Tree) -> Any:
-    """The mask in an observation, or None."""
+    """The mask of an observation, or None."""
     return obs.get(MASK) if isinstance(obs, dict) else None
 
 
 def leaves(space: Space, tree: Tree, path: str = "") -> Iterator[tuple[str, Leaf, Any]]:
-    """(path, space, array) for every array of the space; a part that is missing is a KeyError."""
+    """(path, space, array) for every array of the space; a missing part is a KeyError."""
     if isinstance(space, dict | tuple):
         for name in space if isinstance(space, dict) else range(len(space)):
             yield from leaves(space[name], tree[name], f"{path}[{name!r}]")
@@ -41,11 +41,11 @@ def leaves(space: Space, tree: Tree, path: str = "") -> Iterator[tuple[str, Leaf
 
 
 def violations(array: Any, low: Any, high: Any) -> str | None:
-    """Where an array leaves its bounds by more than rounding, in words; None if it does not."""
+    """An element beyond its bounds by more than rounding, in words; None if there is none."""
     wide = np.asarray(array, np.float64)
     slack = 1e-5 * np.maximum(1.0, np.abs(wide))
     beyond = (wide < low - slack) | (wide > high + slack)
     if not beyond.any():
         return None
     low, high = (np.broadcast_to(bound, wide.shape)[beyond][0] for bound in (low, high))
-    return f"{wide[beyond][0]:g}, where the bounds are {low:g} and {high:g}"
+    return f"{wide[beyond][0]:g}, with bounds {low:g} and {high:g}"

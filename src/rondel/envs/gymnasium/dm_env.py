@@ -1,11 +1,11 @@
-"""dm_env environments as Gymnasium ones: dm_control, bsuite and whatever has their four methods.
+"""Adapter for dm_env environments: dm_control, bsuite, and all with the same four methods.
 
 dm_env itself is not imported: what counts is `reset`, `step`, `observation_spec`, `action_spec`.
 
-It knows no seeds. `reset(seed=...)` makes the environment anew where it came from a function that
+dm_env has no seeds. `reset(seed=...)` makes the environment anew if it came from a function that
 takes a `seed`; otherwise it seeds the generators of NumPy and `random` that the environment, its
-`task` (as in dm_control) or what it wraps keep as attributes. Where there are none it can't be
-seeded: its runs can't be repeated, and the check does not expect it.
+task (as in dm_control) or what it wraps have as attributes. If there are none, it can't be seeded:
+its runs can't be repeated, and the check does not require it.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def is_dm(env: Any) -> bool:
 
 
 class DmEnv(gymnasium.Env[Any, Any]):
-    """A dm_env.Environment as a gymnasium.Env; `remake(seed=...)` makes another one like it.
+    """A gymnasium.Env around a dm_env.Environment; `remake(seed=...)` makes another one.
 
-    The last step of an episode terminates if its discount is 0, else it is a truncation.
+    The last step of an episode terminates if its discount is 0, and truncates otherwise.
     """
 
     def __init__(self, env: Any, remake: Callable[..., Any] | None = None) -> None:
@@ -61,7 +61,7 @@ class DmEnv(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         if isinstance(self.action_space, gym_spaces.Discrete):
-            action = self._action_type(action)  # dm_env's own checks want the very dtype
+            action = self._action_type(action)  # dm_env checks for the exact dtype
         record = self.adapted.step(action)
         over = int(record.step_type) == LAST
         ended = over and not np.any(record.discount)
@@ -73,7 +73,7 @@ class DmEnv(gymnasium.Env[Any, Any]):
 
 
 def observation_space(spec: Any, name: str) -> Any:
-    """The Gymnasium space of what a spec, or a dict or tuple of them, describes."""
+    """Convert an observation spec, or a dict or tuple of them, to a Gymnasium space."""
     if isinstance(spec, dict):
         return gym_spaces.Dict({key: observation_space(part, name) for key, part in spec.items()})
     if isinstance(spec, tuple | list):
@@ -85,9 +85,8 @@ def observation_space(spec: Any, name: str) -> Any:
         return gym_spaces.MultiBinary(spec.shape)
     if dtype.kind not in "iuf":
         raise RondelError(
-            f"{name} observes {spec!r}; supported are arrays of numbers or flags "
-            "(dm_env.specs.Array and its kinds, but not strings), and dicts or tuples of these. "
-            "Wrap it to leave the rest out."
+            f"The observations of {name} must be arrays of numbers or flags, or dicts or tuples of "
+            f"these, got {spec!r}. Wrap it to leave the rest out."
         )
     limits = np.iinfo(dtype) if dtype.kind in "iu" else None
     widest = (limits.min, limits.max) if limits else (-np.inf, np.inf)
@@ -97,11 +96,11 @@ def observation_space(spec: Any, name: str) -> Any:
 
 
 def action_space(spec: Any, name: str) -> Any:
-    """The Gymnasium space of an action's spec; a whole number between bounds is a choice."""
+    """Convert an action spec to a Gymnasium space; an integer with bounds is a choice."""
     if not hasattr(spec, "shape"):
         raise RondelError(
-            f"{name} acts with {spec!r}; supported is one array: a DiscreteArray or a BoundedArray."
-            " Wrap it in an environment whose action_spec() is one array."
+            f"The action of {name} must be one DiscreteArray or BoundedArray, got {spec!r}. Wrap "
+            "it in an environment whose action_spec() is one array."
         )
     space = observation_space(spec, name)
     is_whole = np.dtype(space.dtype).kind in "iu"
@@ -112,7 +111,7 @@ def action_space(spec: Any, name: str) -> Any:
 
 
 def _plain(spec: Any, obs: Any) -> Any:
-    """An observation as dicts and tuples, whatever kinds of these the environment takes."""
+    """Turn an observation into plain dicts and tuples."""
     if isinstance(spec, dict):
         return {key: _plain(part, obs[key]) for key, part in spec.items()}
     if isinstance(spec, tuple | list):
@@ -121,7 +120,7 @@ def _plain(spec: Any, obs: Any) -> Any:
 
 
 def _generators(env: Any) -> Iterator[Any]:
-    """What the environment, its task and what it wraps draw from, each once."""
+    """The generators of the environment, its task and what it wraps, each once."""
     todo, seen = [env], {id(env)}
     while todo:
         for name, value in getattr(todo.pop(), "__dict__", {}).items():

@@ -1,7 +1,7 @@
 """Gymnasium environments side by side in one process: a `HostEnv`.
 
-The loop over environments is written out flat, since with a quick environment every Python call
-in it is seen in the steps per second.
+The loop over environments is flat: with a fast environment, every Python call in it shows in the
+steps per second.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _DTYPES = (np.float32, np.bool_, np.bool_, np.bool_, np.float32, np.int32)  # of
 
 
 class Lanes:
-    """b environments of one kind, stepped one after the other. All arrays that it returns are new.
+    """b environments of one kind, stepped one after the other. Returned arrays are always new.
 
-    `masked`: info["action_mask"] becomes a part of the observation. `first_lane` is the place of
-    lane 0 among the lanes of the whole run; only messages need it.
+    `masked`: info["action_mask"] becomes a part of the observation. `first_lane` is the number of
+    lane 0 in the whole run, for messages.
     """
 
     def __init__(
@@ -38,11 +38,11 @@ class Lanes:
         self._write = masked_writer(space) if masked else writer(space)
         self._translate = translator(self.envs[0].action_space)
         self._seeds: list[int] = []
-        # for whoever looks on: the lane whose turn it is, or -2 - lane if it begins a new episode
+        # for another process to read: the lane whose turn it is, or -2 - lane while it resets
         self.at = memoryview(bytearray(4)).cast("i")
 
     def reset(self, seeds: Any) -> Step:
-        """Start an episode in every lane, with seeds[i] in lane i; later ones go on from there."""
+        """Start an episode in every lane, with seeds[i] in lane i; later ones continue from it."""
         b, write, masked = len(self.envs), self._write, self._masked
         self._seeds = [int(seed) for seed in seeds]
         self._over, self._totals, self._lengths = [False] * b, [0.0] * b, [0] * b
@@ -53,9 +53,9 @@ class Lanes:
                 at[0] = lane
                 obs, info = env.reset(seed=self._seeds[lane])
                 write(stacked, lane, (obs, info) if masked else obs)
-        except KeyboardInterrupt:  # one kind is a SystemExit too
+        except KeyboardInterrupt:  # `Terminated` is a SystemExit too
             raise
-        except (Exception, SystemExit) as error:  # the end of the run is not its to decide
+        except (Exception, SystemExit) as error:  # an environment must not end the run
             raise self._explain(error, lane, None) from error
         never = [False] * b
         return record(stacked, self._totals, never, never, [True] * b, self._totals, self._lengths)
@@ -85,20 +85,20 @@ class Lanes:
                     if ended or cut:
                         terminated[lane], truncated[lane], over[lane] = ended, cut, True
                 write(stacked, lane, (obs, info) if masked else obs)
-        except KeyboardInterrupt:  # one kind is a SystemExit too
+        except KeyboardInterrupt:  # `Terminated` is a SystemExit too
             raise
-        except (Exception, SystemExit) as error:  # the end of the run is not its to decide
+        except (Exception, SystemExit) as error:  # an environment must not end the run
             raise self._explain(error, lane, None if first[lane] else actions[lane]) from error
         self._over = over
         return record(stacked, rewards, terminated, truncated, first, totals, lengths)
 
     def check(self) -> None:
-        """Look at each environment itself: it shows what its adapter would only stumble over."""
+        """Check each raw environment: its errors name what its author wrote."""
         for env in self.envs:
             check_raw_env(env, self._spec.id)
 
     def picture(self) -> Any:
-        """How the first lane looks now; None if it was not made to be looked at."""
+        """The first lane's picture; None if it was not made to be drawn."""
         env, where = self.envs[0], f"{self._spec.id} can't be drawn"
         if env.render_mode != "rgb_array":
             return None
@@ -110,7 +110,7 @@ class Lanes:
             raise EnvError(f"{where}: {type(error).__name__}: {error}") from error
 
     def close(self) -> None:
-        """Close every environment, also when one of them fails to."""
+        """Close every environment, even if one fails to."""
         failure = None
         for env in self.envs:
             try:
@@ -122,18 +122,18 @@ class Lanes:
 
     def _explain(self, error: BaseException, lane: int, action: Any) -> EnvError:
         call = "reset" if action is None else "step"
-        told = "" if action is None else f"last action {action!r}, "
+        acted = "" if action is None else f"last action {action!r}, "
         did = f"raised {type(error).__name__} in {call}: {error}"
         if isinstance(error, ShapeMismatch):
             did = f"returned {error}, in {call}"
         where = f"lane {self._first_lane + lane}, seed {self._seeds[lane]}"
         return EnvError(
-            f"{self._spec.id} {did} ({where}, {told}"
+            f"{self._spec.id} {did} ({where}, {acted}"
             f"after {self._lengths[lane]} steps of its episode)"
         )
 
 
 def record(obs: Any, *fields: Any) -> Step:
-    """A Step of fresh NumPy arrays, from its fields as any sequences [b]."""
+    """A Step of new NumPy arrays from sequences [b]."""
     arrays: Any = map(np.array, fields, _DTYPES)
     return Step(obs, *arrays)

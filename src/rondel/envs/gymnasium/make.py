@@ -1,9 +1,9 @@
-"""Where Gymnasium environments come from: a registered id, an instance, or a factory.
+"""Host environments from Gymnasium: by a registered id, an instance, or a factory.
 
-Environments of dm_env and of old Gym, which have no ids here, come through `dm` and `old`.
+Those of dm_env and old Gym have no ids; `dm_env` and `old_gym` adapt them.
 
-What an environment observes is found by making one and resetting it once: an info with
-"action_mask" makes the observation {"observation": ..., "action_mask": int8 flags}.
+One environment is made and reset to find its spec: an info with "action_mask" makes the
+observation {"observation": ..., "action_mask": int8 flags}.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import gymnasium
 
 from rondel.envs.errors import EnvError, NotAvailable
-from rondel.envs.gymnasium import dm_env, old_gym, raw_check, vector
+from rondel.envs.gymnasium import dm_env, old_gym, raw_check
 from rondel.envs.gymnasium.lanes import Lanes
 from rondel.envs.gymnasium.spaces import action_spec, observation_spec, with_mask
 from rondel.envs.gymnasium.stacks import stack_frames, stacked_by
@@ -29,11 +29,11 @@ from rondel.spaces import MASK
 from rondel.types import EnvSpec, HostWorld
 
 Factory: TypeAlias = Callable[[], Any]
-_PICTURE = "rgb_array"  # the render mode of those who watch
+_PICTURE = "rgb_array"  # the render mode for videos
 
 
 def from_id(name: str) -> HostWorld:
-    """A registered id, or "my_module:Mine-v0" where importing the module registers it.
+    """Make the environment of a registered id, or of "my_module:Mine-v0" once that is imported.
 
     Its arguments may follow: "HalfCheetah-v5?ctrl_cost_weight=0.2".
 
@@ -42,19 +42,16 @@ def from_id(name: str) -> HostWorld:
     """
     env = _make(name)
     spec, masked = _look(env, f"gymnasium:{name}")
-    vectorised = not masked and vector.usable(name, env, spec)
     env.close()
     mode = _PICTURE if _PICTURE in env.metadata.get("render_modes", ()) else None
     shown = partial(_lanes, partial(_make, name, mode), spec, masked, 1)
-    if vectorised:
-        return HostWorld(spec, partial(vector.VectorLanes, name, spec), shown)
     return HostWorld(spec, partial(_lanes, partial(_make, name), spec, masked), shown)
 
 
 def from_instance(env: Any) -> HostWorld:
-    """An environment that is there already: it is lent to one lane, and others are copies of it.
+    """Wrap an existing environment: one lane borrows it, the others get copies.
 
-    Whoever made it closes it.
+    It is never closed here.
     """
     env = _adapted(env)
     spec, masked = _look(env, _name(env))
@@ -64,11 +61,11 @@ def from_instance(env: Any) -> HostWorld:
 
 
 def from_factory(factory: Callable[..., Any], made: Any) -> HostWorld:
-    """A function that makes environments, with one that it has made."""
+    """Wrap a function that makes environments; `made` is its first one."""
     if not is_understood(made):
         raise RondelError(
-            f"{factory!r} made a {type(made).__name__}; it must make a gymnasium.Env, "
-            "a dm_env.Environment, an Env or a HostWorld."
+            f"{factory!r} must return a gymnasium.Env, a dm_env.Environment, an Env or a "
+            f"HostWorld, got a {type(made).__name__}."
         )
     env = _adapted(made, factory)
     spec, masked = _look(env, _name(env))
@@ -78,19 +75,19 @@ def from_factory(factory: Callable[..., Any], made: Any) -> HostWorld:
 
 
 def call(factory: Callable[..., Any]) -> Any:
-    """What a factory makes: with a seed if it takes no less, else without arguments."""
+    """Call a factory, with a seed if it requires one."""
     seed = _seed_of(factory)
     needed = seed is not None and seed.default is seed.empty
     return factory(seed=0) if needed else factory()
 
 
 def is_understood(env: Any) -> bool:
-    """Is it an environment of Gymnasium, or one that there is an adapter for?"""
+    """Whether it is a Gymnasium environment, or one that can be adapted."""
     return isinstance(env, gymnasium.Env) or dm_env.is_dm(env) or old_gym.is_old(env)
 
 
 def _adapted(env: Any, factory: Callable[..., Any] | None = None) -> Any:
-    """The environment as a gymnasium.Env; `factory` is what made it."""
+    """Adapt an environment to gymnasium.Env; `factory` is what made it."""
     if isinstance(env, gymnasium.Env):
         return env
     if dm_env.is_dm(env):
@@ -104,7 +101,7 @@ def _build(factory: Callable[..., Any]) -> Any:
 
 
 def _build_shown(factory: Callable[..., Any]) -> Any:
-    """With pictures, if the factory takes a render_mode; else as it makes them."""
+    """Make one with pictures, if the factory takes a render_mode."""
     if _parameter(factory, "render_mode") is None:
         return _build(factory)
     return _build(partial(factory, render_mode=_PICTURE))
@@ -115,16 +112,16 @@ def _seed_of(factory: Callable[..., Any]) -> inspect.Parameter | None:
 
 
 def _parameter(factory: Callable[..., Any], name: str) -> inspect.Parameter | None:
-    """The factory's parameter of that name, if it has one that can be given by name."""
+    """The factory's parameter of that name, if it can be passed by name."""
     try:
         found = inspect.signature(factory).parameters.get(name)
-    except (TypeError, ValueError):  # what is written in C doesn't always say
+    except (TypeError, ValueError):  # C code may have no signature
         return None
     return None if found is None or found.kind is found.POSITIONAL_ONLY else found
 
 
 def is_registered(name: str) -> bool:
-    """Whether Gymnasium knows the id, once the module that may stand before it is imported."""
+    """Whether Gymnasium has the id, after importing the module before its colon, if any."""
     _import_module_of(name)
     try:
         gymnasium.spec(split(name)[0].rpartition(":")[2])
@@ -136,7 +133,7 @@ def is_registered(name: str) -> bool:
 
 
 def _import_module_of(name: str) -> None:
-    """What registers an id: the module that stands before it, or Atari's."""
+    """Import what registers an id: the module before its colon, or Atari's."""
     module = "ale_py" if name.startswith("ALE/") else split(name)[0].rpartition(":")[0]
     if module:
         if not all(part.isidentifier() for part in module.split(".")):
@@ -157,7 +154,7 @@ def registered() -> list[str]:
 
 
 def _look(env: Any, name: str) -> tuple[EnvSpec, bool]:
-    """The environment's spec, and whether its info brings a mask to add to the observation."""
+    """The environment's spec, and whether its info has a mask to add to the observation."""
     observation = stack_frames(observation_spec(env.observation_space, name), stacked_by(env))
     action = action_spec(env.action_space, name)
     _, info = raw_check.reset(env, name, seed=0)
@@ -173,7 +170,7 @@ def _lanes(build: Factory, spec: EnvSpec, masked: bool, b: int, first_lane: int 
 
 def _make(name: str, render_mode: str | None = None) -> Any:
     try:
-        # Gymnasium's checker costs a call in every step; `check` has looked before
+        # Gymnasium's checker costs a call in every step, and `check` has run before
         _import_module_of(name)  # also in other processes
         bare, arguments = split(name)
         if render_mode is not None:
@@ -194,13 +191,13 @@ def _make(name: str, render_mode: str | None = None) -> Any:
 
 
 def _is_about_arguments(error: Exception) -> bool:
-    """Is it about how the environment was called, not about what it did then?"""
+    """Whether the arguments were wrong, not the environment's own code."""
     words = ("unexpected keyword argument", "multiple values for", "required positional argument")
     return isinstance(error, TypeError) and any(word in str(error) for word in words)
 
 
 def _missing(error: str) -> str:
-    """What an environment misses, and the extra of Rondel that installs it."""
+    """The missing package, and the extra of Rondel that installs it."""
     for package, extra in (("MuJoCo", "mujoco"), ("Box2D", "box2d"), ("ale_py", "atari")):
         if package.lower() in error.lower():
             return f"{package} ({_install(extra)})"
@@ -212,21 +209,21 @@ def _install(extra: str) -> str:
 
 
 def _is_gymnasiums(name: str) -> bool:
-    """Is the code behind an id Gymnasium's own, so that its traceback is of no use?"""
+    """Whether Gymnasium's own code makes it: then a traceback helps nobody."""
     entry = gymnasium.spec(name).entry_point
     module = entry if isinstance(entry, str) else getattr(entry, "__module__", "")
     return module.startswith("gymnasium.")
 
 
 def _name(env: Any) -> str:
-    """Its id if it can be made by one; "own:Class" is for the user to bring again."""
+    """Its id, if that makes it; else "own:Class", which the user passes again to load a run."""
     if _is_plain(env):
         return f"gymnasium:{env.spec.id}"
     return f"own:{type(getattr(env.unwrapped, 'adapted', env.unwrapped)).__name__}"
 
 
 def _is_plain(env: Any) -> bool:
-    """Would its id alone make the same: no further wrappers, no arguments of its own?"""
+    """Whether its id alone makes it: no further wrappers, no arguments of its own."""
     spec = env.spec
     if spec is None or spec.id not in gymnasium.registry or spec.additional_wrappers:
         return False
@@ -235,7 +232,7 @@ def _is_plain(env: Any) -> bool:
 
 
 class _Copies:
-    """Makes environments like a given one: that one itself if nobody has it, else a copy."""
+    """Factory of environments like a given one: that one first, then copies."""
 
     def __init__(self, env: Any) -> None:
         self._env = env
@@ -246,19 +243,19 @@ class _Copies:
             self.lent = True
             return _Lent(self._env, self)
         if self._env.spec is not None:
-            # a wrapper that doesn't record its arguments can't be made again, but perhaps copied
+            # a wrapper that doesn't record its arguments can't be made anew, but maybe copied
             with contextlib.suppress(ValueError, gymnasium.error.Error):
                 return gymnasium.make(self._env.spec, disable_env_checker=True)
         try:
             return copy.deepcopy(self._env)
         except Exception as error:
             raise RondelError(
-                f"{_name(self._env)} was given as one environment, which can't be copied for "
-                f"further lanes ({error}): give a function that makes one instead."
+                f"{_name(self._env)} can't be copied for further lanes ({error}). Pass a "
+                "function that makes one."
             ) from error
 
     def shown(self) -> Any:
-        """One with pictures, where it can be made again by its spec; else as it is."""
+        """One with pictures, if its spec can make it; else as it is."""
         if self._env.render_mode != _PICTURE and self._env.spec is not None:
             with contextlib.suppress(ValueError, TypeError, gymnasium.error.Error):
                 return gymnasium.make(
@@ -268,7 +265,7 @@ class _Copies:
 
 
 class _Lent(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment that is given back where others are closed."""
+    """A borrowed environment: closing it returns it."""
 
     def __init__(self, env: Any, owner: _Copies) -> None:
         super().__init__(env)

@@ -1,7 +1,7 @@
-"""Environments of old Gym as Gymnasium ones: `reset()` gives an observation, `step()` four values.
+"""Adapter for environments of old Gym: `reset()` returns an observation, `step()` four values.
 
-That was Gym up to 0.21, which is not imported: what counts is how the environment looks. Later
-ones, whose `step` gives five values and whose `reset` takes a seed, come through as they are.
+That was Gym up to 0.21, which is not imported: only the methods count. Later ones, whose `step`
+returns five values and whose `reset` takes a seed, pass through unchanged.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ _LOOK = ("reset", "step", "observation_space", "action_space")
 
 
 def is_old(env: Any) -> bool:
-    """Whether it has the methods and the spaces of an environment of Gym."""
+    """Whether it has the methods and spaces of a Gym environment."""
     if isinstance(env, gymnasium.vector.VectorEnv):
         raise RondelError(
-            "A vector environment can't be a lane: give the id or a function that makes one "
-            f"environment, and lanes={env.num_envs}."
+            "An environment must be a single one, got a vector environment. Pass its id, or a "
+            f"function that makes one environment, and lanes={env.num_envs}."
         )
     return not isinstance(env, type) and all(hasattr(env, name) for name in _LOOK)
 
 
 class OldEnv(gymnasium.Env[Any, Any]):
-    """An environment with Gym's old methods as a gymnasium.Env.
+    """A gymnasium.Env around an environment with Gym's old methods.
 
-    What its TimeLimit wrapper notes in the info, "TimeLimit.truncated", is a truncation; any other
-    end is a termination. `seed(...)` is called where there is one, else `reset(seed=...)`.
+    "TimeLimit.truncated" in the info is a truncation; any other end is a termination. `seed(...)`
+    is called if it exists, else `reset(seed=...)`.
     """
 
     def __init__(self, env: Any) -> None:
@@ -59,7 +59,7 @@ class OldEnv(gymnasium.Env[Any, Any]):
     def step(self, action: Any) -> Any:
         result = self.adapted.step(action)
         if not (isinstance(result, tuple) and len(result) == 4 and isinstance(result[3], dict)):
-            return result  # five values are new; for any other number the check has a sentence
+            return result  # five values are new; the check refuses any other number
         obs, reward, done, info = result
         cut = bool(done) and bool(info.get("TimeLimit.truncated", False))
         return obs, reward, bool(done) and not cut, cut, info
@@ -73,7 +73,7 @@ class OldEnv(gymnasium.Env[Any, Any]):
 
 
 def space_of(space: Any, name: str) -> Any:
-    """Gymnasium's space for one of old Gym, which is known by the name of its class."""
+    """Convert a space of old Gym, found by the name of its class."""
     if isinstance(space, gym_spaces.Space):
         return space
     kinds = {kind.__name__ for kind in type(space).__mro__}
@@ -91,6 +91,6 @@ def space_of(space: Any, name: str) -> Any:
     if "Tuple" in kinds:
         return gym_spaces.Tuple([space_of(part, name) for part in space.spaces])
     raise RondelError(
-        f"{name} has a space of the kind {type(space).__name__} ({space}); supported are Box, "
-        "Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple of these."
+        f"The spaces of {name} must be Box, Discrete, MultiDiscrete, MultiBinary, or Dict or Tuple "
+        f"of these, got a {type(space).__name__} ({space})."
     )

@@ -1,4 +1,4 @@
-"""Looks at one raw Gymnasium environment and says in one sentence what is wrong with it."""
+"""Checks of a raw Gymnasium environment, before it is adapted; one sentence says what is wrong."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from rondel.spaces import MASK
 
 
 def check_raw_env(env: Any, name: str, steps: int = 16) -> None:
-    """Run some random steps, twice with the same seed; a RondelError says what is wrong."""
+    """Run random steps twice with one seed; raise a RondelError if something is wrong."""
     trails = [_run(env, name, steps) for _ in range(2)]
     declared = env.spec is not None and env.spec.nondeterministic
-    seeded = getattr(env.unwrapped, "is_seeded", True)  # adapters say where they know no way to
+    seeded = getattr(env.unwrapped, "is_seeded", True)  # an adapter may not be able to seed
     if seeded and not declared and not _same(*trails):
         raise RondelError(
-            f"{name} goes differently after two resets with one seed and the same actions: all its "
-            "randomness must come from self.np_random, which super().reset(seed=seed) seeds."
+            f"{name} must repeat an episode with the same seed and actions, but does not. Draw all "
+            "randomness from self.np_random, and call super().reset(seed=seed)."
         )
 
 
 def reset(env: Any, name: str, **seed: int) -> tuple[Any, dict[str, Any]]:
-    """What `env.reset(seed=seed)` returns, (observation, info), looked at."""
+    """Call `env.reset(seed=seed)` and check its (observation, info)."""
     with attempt(name, "reset()"):
         try:
             result = env.reset(**seed)
@@ -43,15 +43,15 @@ def reset(env: Any, name: str, **seed: int) -> tuple[Any, dict[str, Any]]:
             raise EnvError(f"{name} raised {type(error).__name__} in reset(): {error}") from error
     if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
         raise RondelError(
-            f"reset() of {name} returned {_described(result)}; it must return (observation, info), "
-            "info being a dict."
+            f"reset() of {name} must return (observation, info) with a dict as info, got "
+            f"{_described(result)}."
         )
     _compare(env.observation_space, result[0], f"reset() of {name}")
     return result
 
 
 def step(env: Any, name: str, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-    """What `env.step(action)` returns, looked at."""
+    """Call `env.step(action)` and check its five values."""
     with attempt(name, f"step({action!r})"):
         try:
             result = env.step(action)
@@ -61,26 +61,26 @@ def step(env: Any, name: str, action: Any) -> tuple[Any, float, bool, bool, dict
             ) from error
     if not (isinstance(result, tuple) and len(result) == 5 and isinstance(result[4], dict)):
         raise RondelError(
-            f"step() of {name} returned {_described(result)}; it must return "
-            "(observation, reward, terminated, truncated, info), info being a dict."
+            f"step() of {name} must return (observation, reward, terminated, truncated, info) with "
+            f"a dict as info, got {_described(result)}."
         )
     obs, reward, *ends, _ = result
     _compare(env.observation_space, obs, f"step() of {name}")
     if not isinstance(np.asarray(reward)[()], numbers.Real | np.bool_):
-        raise RondelError(f"step() of {name} returned the reward {reward!r}; it must be a number.")
+        raise RondelError(f"The reward from step() of {name} must be a number, got {reward!r}.")
     if not np.isfinite(float(reward)):
-        raise RondelError(f"step() of {name} returned the reward {reward}; it must be finite.")
+        raise RondelError(f"The reward from step() of {name} must be finite, got {reward}.")
     for what, end in zip(("terminated", "truncated"), ends, strict=True):
         if not isinstance(end, bool | np.bool_):
             raise RondelError(
-                f"step() of {name} returned {what}={end!r} of type {type(end).__name__}; "
-                "it must be a bool."
+                f"{what} from step() of {name} must be a bool, got {end!r} of type "
+                f"{type(end).__name__}."
             )
     return result
 
 
 def _run(env: Any, name: str, steps: int) -> list[Any]:
-    """Observations and rewards of random steps from one seed, each looked at."""
+    """Observations and rewards of random steps from one seed, each checked."""
     random = np.random.default_rng(7)
     obs, info = reset(env, name, seed=7)
     trail, over = [copy.deepcopy(obs)], False
@@ -98,36 +98,37 @@ def _run(env: Any, name: str, steps: int) -> list[Any]:
 
 
 def _random_action(space: Any, obs: Any, info: Any, random: np.random.Generator) -> Any:
-    """An action in the environment's units, among those that its mask allows if it has one."""
+    """A random action in the environment's units, allowed by its mask if it has one."""
     mask = info.get(MASK, mask_of(obs))
     row = None if mask is None else flat_mask(mask)[None]
     action = random_action(action_spec(space, ""), 1, random, row)
-    (said,) = translator(space)(action)
-    return int(said) if isinstance(space, gym_spaces.Discrete) else said
+    (chosen,) = translator(space)(action)
+    return int(chosen) if isinstance(space, gym_spaces.Discrete) else chosen
 
 
 def _compare(space: Any, obs: Any, call: str) -> None:
-    """Raise a sentence where the observation isn't one of its space."""
+    """Raise a RondelError unless the observation is in its space."""
     match space:
         case gym_spaces.Dict():
             if not (isinstance(obs, dict) and obs.keys() == space.keys()):
-                found = f"the keys {sorted(obs)}" if isinstance(obs, dict) else _described(obs)
+                found = f"{sorted(obs)}" if isinstance(obs, dict) else _described(obs)
                 raise RondelError(
-                    f"{call} returned an observation with {found}; its space has {sorted(space)}."
+                    f"The observation from {call} must have the keys {sorted(space)}, got {found}."
                 )
             for name, part in space.items():
                 _compare(part, obs[name], f"{call}, at {name!r},")
         case gym_spaces.Tuple():
             if not (isinstance(obs, tuple) and len(obs) == len(space)):
                 raise RondelError(
-                    f"{call} returned {_described(obs)}; its space is a tuple of {len(space)}."
+                    f"The observation from {call} must be a tuple of {len(space)}, got "
+                    f"{_described(obs)}."
                 )
             for place, part in enumerate(space):
                 _compare(part, obs[place], f"{call}, at {place},")
         case gym_spaces.Box():
             _compare_box(space, obs, call)
         case _ if not space.contains(obs):
-            raise RondelError(f"{call} returned the observation {obs!r}, which is not in {space}.")
+            raise RondelError(f"The observation from {call} must be in {space}, got {obs!r}.")
 
 
 def _compare_box(space: Any, obs: Any, call: str) -> None:
@@ -137,17 +138,17 @@ def _compare_box(space: Any, obs: Any, call: str) -> None:
         array = np.asarray(obs, object)
     if array.shape != space.shape:
         raise RondelError(
-            f"{call} returned an observation of shape {array.shape}; its space says {space.shape}."
+            f"The observation from {call} must have shape {space.shape}, got {array.shape}."
         )
-    # 64 bits for 32 and whole numbers for real ones are fine; fractions for whole numbers are not
+    # 64 bits for 32 and integers for floats are fine; floats for integers are not
     if array.dtype.kind not in "biuf" or (array.dtype.kind == "f" and space.dtype.kind != "f"):
         raise RondelError(
-            f"{call} returned an observation of dtype {array.dtype}; its space says {space.dtype}."
+            f"The observation from {call} must have dtype {space.dtype}, got {array.dtype}."
         )
     if not np.isfinite(array).all():
-        raise RondelError(f"{call} returned an observation that is not finite: {array}.")
+        raise RondelError(f"The observation from {call} must be finite, got {array}.")
     if stray := violations(array, space.low, space.high):
-        raise RondelError(f"{call} returned an observation outside its space: {stray}.")
+        raise RondelError(f"The observation from {call} is outside its space: {stray}.")
 
 
 def _described(result: Any) -> str:

@@ -1,8 +1,7 @@
-"""Gymnasium's spaces in Rondel's terms, and values across the border in both directions.
+"""Conversion of Gymnasium's spaces, observations and actions.
 
-Inside Rondel numbers are 32 bits wide at most, choices count from 0 and flags are int8.
-`observation_spec` and `action_spec` say what a space becomes, `writer` brings observations in,
-`translator` brings actions out.
+Inside Rondel numbers have at most 32 bits, choices count from 0 and flags are int8.
+`observation_spec` and `action_spec` convert spaces, `writer` observations, `translator` actions.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _NARROW = {"float64": "float32", "float16": "float32", "int64": "int32", "uint64
 
 
 def observation_spec(space: Any, env: str) -> Space:
-    """What observations of this Gymnasium space are inside Rondel; a refusal names `env`."""
+    """Convert an observation space; errors name `env`."""
     match space:
         case gym_spaces.Box() if space.dtype == np.bool_:
             return MultiBinary(space.shape)
@@ -40,46 +39,44 @@ def observation_spec(space: Any, env: str) -> Space:
             return MultiBinary(tuple(space.shape))
         case gym_spaces.Dict():
             spec = {name: observation_spec(part, env) for name, part in space.items()}
-            if MASK in spec:  # however the environment describes its mask, here it is flags
+            if MASK in spec:  # whatever its space, a mask is flags here
                 spec[MASK] = MultiBinary(spec[MASK].shape)
             return spec
         case gym_spaces.Tuple():
             return tuple(observation_spec(part, env) for part in space)
     raise RondelError(
-        f"{env} observes a {type(space).__name__} space ({space}), not arrays of one shape; "
-        "supported are Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple of these. "
-        "A gymnasium.ObservationWrapper can convert it."
+        f"Observations of {env} must be arrays of one shape, got a {type(space).__name__} space "
+        f"({space}). Use Box, Discrete, MultiDiscrete, MultiBinary, or Dict or Tuple of these; a "
+        "gymnasium.ObservationWrapper can convert it."
     )
 
 
 def action_spec(space: Any, env: str) -> Space:
-    """What actions of this Gymnasium space are inside Rondel; a refusal names `env`."""
+    """Convert an action space; errors name `env`."""
     if isinstance(space, gym_spaces.Box | gym_spaces.Discrete | gym_spaces.MultiDiscrete):
         return observation_spec(space, env)
     raise RondelError(
-        f"{env} acts in a {type(space).__name__} space ({space}); supported are Discrete, "
-        "MultiDiscrete and Box. A gymnasium.ActionWrapper can convert it."
+        f"Actions of {env} must be Discrete, MultiDiscrete or Box, got a "
+        f"{type(space).__name__} space ({space}). A gymnasium.ActionWrapper can convert it."
     )
 
 
 def with_mask(observation: Space, action: Space, env: str) -> Space:
-    """An observation with a flag beside it for each choice of the action, entry after entry."""
+    """Add a mask to an observation space: a flag for each choice of the action."""
     if isinstance(action, Box):
-        raise RondelError(
-            f"{env} gives an action mask, but its action is a Box: there is no choice."
-        )
+        raise RondelError(f"An action mask needs discrete actions, but those of {env} are a Box.")
     choices = action.n if isinstance(action, Discrete) else sum(action.n)
     return {"observation": observation, MASK: MultiBinary((choices,))}
 
 
 class ShapeMismatch(ValueError):
-    """An observation of another shape than its space's: NumPy would fill its row with it."""
+    """An observation whose shape is not its space's: NumPy would broadcast it silently."""
 
 
 def writer(space: Any) -> Writer:
-    """`write(out, lane, obs)` puts an observation into row `lane` of a tree of arrays [b, ...].
+    """A function `write(out, lane, obs)`: put an observation into row `lane` of arrays [b, ...].
 
-    With a slice for `lane` it puts stacked observations into those rows.
+    With a slice as `lane`, `obs` is stacked observations.
     """
     parts: list[tuple[Any, Writer]]
     match space:
@@ -106,14 +103,14 @@ def writer(space: Any) -> Writer:
 def _array_writer(shape: tuple[int, ...]) -> Writer:
     def write(out: Any, lane: Any, obs: Any) -> None:
         if getattr(obs, "shape", ()) != shape and np.shape(obs) != out[lane].shape:
-            raise ShapeMismatch(f"an observation of shape {np.shape(obs)}; its space says {shape}")
+            raise ShapeMismatch(f"an observation of shape {np.shape(obs)} instead of {shape}")
         out[lane] = obs
 
     return write
 
 
 def masked_writer(space: Any) -> Writer:
-    """The writer for (obs, info) pairs, where `info` holds the mask."""
+    """A writer of (obs, info) pairs, where `info` has the mask."""
     write_obs = writer(space)
 
     def write(out: Any, lane: Any, seen: Any) -> None:
@@ -125,18 +122,18 @@ def masked_writer(space: Any) -> Writer:
 
 
 def flat_mask(mask: Any) -> Any:
-    """A mask as one array of flags; that of a MultiDiscrete action is a tuple of arrays."""
+    """Join a mask into one array of flags; a MultiDiscrete action has a tuple of arrays."""
     return np.concatenate(mask) if isinstance(mask, tuple) else np.asarray(mask)
 
 
 def translator(space: Any) -> Callable[[Any], Any]:
-    """`translate(action)` turns what policies say, [b, ...], into new values in the env's units."""
+    """A function of a policy's actions [b, ...] that returns them in the environment's units."""
     match space:
         case gym_spaces.Discrete(start=start):
             return lambda action: action + start if start else action.copy()
         case gym_spaces.MultiDiscrete(start=start, dtype=dtype):
             return lambda action: (action.reshape(-1, *start.shape) + start).astype(dtype)
-    # in the environment's own precision: rounded to 32 bits, 0.1 would lie beyond a bound of 0.1
+    # in the environment's own precision: 0.1 in 32 bits lies beyond a bound of 0.1
     (low, high), wide = _bounds(space), np.result_type(space.dtype, np.float32)
     if np.isinf([low, high]).any() or np.issubdtype(space.dtype, np.integer):
         box = Box(low, high, space.dtype.name)
@@ -145,7 +142,7 @@ def translator(space: Any) -> Callable[[Any], Any]:
     exact = (low + 2 * half <= high).all()
 
     def scale(action: Any) -> Any:
-        """The arithmetic of `Box.to_env`, without the calls that only unbounded spaces need."""
+        """`Box.to_env` without the calls that only unbounded spaces need."""
         scaled = np.maximum(action, -1.0, dtype=wide)
         np.minimum(scaled, 1.0, out=scaled)
         scaled += 1.0
@@ -159,8 +156,8 @@ def translator(space: Any) -> Callable[[Any], Any]:
 def _bounds(space: Any) -> tuple[Any, Any]:
     """The bounds of a Box in its own precision.
 
-    What no 32 bits can hold, and the greatest number that they can, says that there is no bound:
-    that is what it is written for, and no action could be scaled to it.
+    The greatest 32-bit number and all beyond it mean that there is no bound: no action could be
+    scaled to it.
     """
     if np.issubdtype(space.dtype, np.integer):
         return space.low, space.high

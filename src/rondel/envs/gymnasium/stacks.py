@@ -1,4 +1,4 @@
-"""Stacked frames in what Gymnasium environments observe, so that memory can store each once."""
+"""Frames that Gymnasium environments stack, so that memory can store each once."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _ELSEWHERE = ("common", "stateful_reward", "transform_reward")
 
 
 def stacked_by(env: Any) -> int:
-    """How many frames an environment stacks as `Box` promises it; 1 where that is not known.
+    """The number of frames that an environment stacks as `Box.frames` requires; 1 if unknown.
 
-    So does `FrameStackObservation`, where episodes begin with one frame in all places. What is
-    around it must be known to leave observations alone.
+    `FrameStackObservation` does, if episodes begin with one frame repeated. Wrappers around it must
+    be known to leave observations alone.
     """
     while isinstance(env, gymnasium.Wrapper):
-        if type(env) is FrameStackObservation:  # one of its own kind may promise something else
+        if type(env) is FrameStackObservation:  # a subclass may stack differently
             return env.stack_size if env.padding_type == "reset" else 1
         package, _, module = type(env).__module__.rpartition(".")
         if package != "gymnasium.wrappers" or module not in _ELSEWHERE:
@@ -31,7 +31,7 @@ def stacked_by(env: Any) -> int:
 
 
 def stack_frames(space: Space, frames: int) -> Space:
-    """The space, each Box of which stacks so many frames in its first axis."""
+    """Set `frames` in every Box of a space."""
     if isinstance(space, dict):
         return {name: stack_frames(part, frames) for name, part in space.items()}
     if isinstance(space, tuple):

@@ -1,6 +1,6 @@
-"""Small pictures of tasks: lines, circles and polygons in the task's own units.
+"""A canvas for pictures of tasks: lines, circles and polygons in the task's own units.
 
-It takes Pillow, which is imported when the first picture is drawn.
+Pillow is imported when the first picture is drawn.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 Point: TypeAlias = tuple[float, float]
 
 INK, PALE, RED, BLUE = "#333333", "#dddddd", "#d55e00", "#0072b2"
-_FINER = 2  # drawn so much larger, then made smaller: edges become smooth
+_FINER = 2  # drawn larger by this factor, then reduced, for smooth edges
 
 
 class Canvas:
@@ -37,7 +37,7 @@ class Canvas:
         self._draw = ImageDraw.Draw(self._image)
 
     def line(self, points: Sequence[Point], colour: str = INK, width: float = 0.02) -> None:
-        """Through all points, `width` wide in the task's units."""
+        """Draw a line through all points, `width` wide in the task's units."""
         pixels = max(1, round(width * self._scale))
         self._draw.line(self._placed(points), colour, pixels, joint="curve")
 
@@ -50,7 +50,7 @@ class Canvas:
         self._draw.ellipse((x - r, y - r, x + r, y + r), colour)
 
     def rod(self, start: Point, end: Point, width: float, colour: str = INK) -> None:
-        """A line with round ends."""
+        """Draw a line with round ends."""
         self.line([start, end], colour, width)
         self.circle(start, width / 2, colour)
         self.circle(end, width / 2, colour)

@@ -1,11 +1,9 @@
-"""Episodes for any JAX task: a task is three functions, and all the rest is written here, once.
+"""Environments in JAX from three functions: how an episode starts, moves and is observed.
 
-`episodic` adds what every environment needs: time limits, the reset on the step after an
-episode's end (the timeline of `types.Step`), and the counts of return and length. It is the easy
-way to bring your own environment.
+`episodic` adds what every environment needs: time limits, the reset on the step after an episode's
+end (the timeline of `types.Step`), and counts of return and length.
 
-Shapes: b lanes; a task's physics is any tree of arrays [b, ...], so the functions see all lanes
-at once.
+Shapes: b lanes; a task's physics is any tree of arrays [b, ...]: functions see all lanes at once.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from rondel.types import Array, Env, EnvSpec, Step, Tree
 
 
 class Episode(NamedTuple):
-    """Where each of b lanes stands."""
+    """The state of b lanes."""
 
     physics: Tree  # [b, ...]: the task's own state
     key: Array  # [b, 2] uint32: the episode's randomness; its second word counts episodes
@@ -40,18 +38,18 @@ def episodic(
     cut_off: Callable[[Tree], Array] | None = None,
     draw: Callable[[Tree], Any] | None = None,
 ) -> Env:
-    """An environment out of three functions over lanes.
+    """Make an environment from three functions over lanes.
 
-    start(keys[b]) -> physics: how an episode begins; each episode of a lane has its own key.
+    start(keys[b]) -> physics: begin an episode; each episode of a lane has its own key.
     move(physics, action[b]) -> (physics, reward[b], terminated[b]): one step; the action is in the
-        environment's own units. A task with randomness of its own keeps a key in its physics.
-    observe(physics) -> obs[b]: what `spec.observation` describes.
-    cut_off(physics) -> truncated[b], asked after each move, for a task that itself knows when an
-        episode is cut off with a future left.
+        environment's own units. For random moves, keep a key in the physics.
+    observe(physics) -> obs[b], as `spec.observation` describes it.
+    cut_off(physics) -> truncated[b], called after each move, for a task that itself decides when
+        to cut off an episode.
     draw(physics of one lane, in NumPy) -> picture [height, width, 3] uint8, for `rondel watch`.
 
-    After `time_limit` steps an episode is truncated, also where it terminates on that very step
-    (as in Gymnasium).
+    After `time_limit` steps an episode is truncated, even if it terminates on that step (as in
+    Gymnasium).
 
     >>> spec = EnvSpec("mine:walk", Box(-np.ones(1), np.ones(1)), Discrete(2))
     >>> walk = episodic(
@@ -79,9 +77,8 @@ def episodic(
         first = state.over
         physics, reward, terminated = move(state.physics, jax.vmap(spec.action.to_env)(action))
         key = state.key + first[:, None] * np.array([[0, 1]], np.uint32)
-        # a branch, since most steps end no episode and drawing a new start costs more than moving;
-        # what was moved stays out of it, or XLA may compute that inside, slowly (4 times in one
-        # of gymnax's games)
+        # a branch, since most steps end no episode, and a new start costs more than a move; it
+        # must not use `physics`, or XLA may compute the move inside it (4 times slower in one game)
         fresh = jax.lax.cond(first.any(), lambda: begin(key), lambda: _blank(state.physics))
         physics = select(first, fresh, physics)
         reward = jnp.where(first, 0.0, reward).astype(jnp.float32)
@@ -97,7 +94,7 @@ def episodic(
 
 
 def _blank(tree: Tree) -> Tree:
-    """Any tree of the same shapes, as cheap as can be; of keys there are no zeros."""
+    """A cheap tree of the same shapes: zeros, but random keys as they are."""
 
     def blank(x: Array) -> Array:
         return x if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else jnp.zeros_like(x)
@@ -115,5 +112,5 @@ def select(lanes: Array, chosen: Tree, other: Tree) -> Tree:
 
 
 def in_types_of(like: Tree, tree: Tree) -> Tree:
-    """The tree in the dtypes of `like`: others mix Python's numbers with arrays in their states."""
+    """Cast a tree to the dtypes of `like`: other libraries mix Python numbers with arrays."""
     return jax.tree.map(lambda one, x: jnp.asarray(x, one.dtype), like, tree)

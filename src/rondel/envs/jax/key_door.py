@@ -1,11 +1,10 @@
-"""KeyDoor-v0: a grid in which one bit has to be remembered and nothing is won by chance.
+"""KeyDoor-v0: a grid in which one bit must be remembered and nothing is won by chance.
 
-Two rooms with a wall between them, and a door in it. In the first room lie a red and a blue key;
-which of them fits is shown in the first observation only. Behind the door lies a treasure: taking
-it is worth 1, and all else 0. Hands must be sure: taking where nothing lies, a second key, or
-opening without the key that fits ends the episode. So tasks are made for learning from
-demonstrations; Gülçehre et al., Making Efficient Use of Demonstrations to Solve Hard Exploration
-Problems, arXiv 1909.01387, has eight of the kind.
+Two rooms are separated by a wall with a door. In the first lie a red and a blue key; only the first
+observation shows which one fits. The treasure behind the door gives reward 1, all else 0. Taking
+where nothing lies, taking a second key, or opening without the right key ends the episode. Such
+tasks are for learning from demonstrations; Gülçehre et al., Making Efficient Use of Demonstrations
+to Solve Hard Exploration Problems, arXiv 1909.01387, has eight.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from rondel.spaces import Discrete, MultiDiscrete
 from rondel.types import Array, Env, EnvSpec
 
 ROWS, COLUMNS = 5, 8
-KEYS, DOOR, TREASURE = 2, 4, 7  # the columns in which they are
+KEYS, DOOR, TREASURE = 2, 4, 7  # their columns
 DOOR_ROW = 2
 UP, DOWN, LEFT, RIGHT, TAKE, OPEN = range(6)
 HIDDEN = 2  # which key fits, when it is not shown
@@ -46,9 +45,9 @@ class Place(NamedTuple):
 def make() -> Env:
     """Six actions: up, down, left, right, take, open; +1 for the treasure, within 40 steps.
 
-    What is seen: row, column, rows of the red and the blue key (5: taken), row of the treasure,
-    what is held (0: nothing, 1: red, 2: blue), whether the door is open, and in the first
-    observation which key fits (0: red, 1: blue; 2: not shown).
+    Observations: row, column, rows of the red and the blue key (5: taken), row of the treasure,
+    the held key (0: none, 1: red, 2: blue), whether the door is open, and, in the first one only,
+    which key fits (0: red, 1: blue; 2: not shown).
     """
     seen = MultiDiscrete((ROWS, COLUMNS, ROWS + 1, ROWS + 1, ROWS, 3, 2, 3))
     spec = EnvSpec("jax:KeyDoor-v0", seen, Discrete(6))
@@ -56,7 +55,7 @@ def make() -> Env:
 
 
 def start(keys: Array) -> Place:
-    """In the first column; keys and treasure in any row of theirs, the keys in different ones."""
+    """Begin in the first column, with keys and treasure in random rows; the keys' rows differ."""
 
     def below(n: int, part: Array) -> Array:
         return jnp.minimum((part * n).astype(jnp.int32), n - 1)
@@ -98,7 +97,7 @@ def observe(at: Place) -> Array:
 
 
 def draw(at: Place) -> Any:
-    """The rooms from above; who holds a key has its colour, and the treasure is a square."""
+    """Draw the rooms from above; the agent has the colour of its key, the treasure is a square."""
     canvas = Canvas(-0.5, COLUMNS - 0.5, 0.5 - ROWS, 0.5, width=320)
     for row in range(ROWS):
         if row != DOOR_ROW or not at.opened:
@@ -117,7 +116,7 @@ def _square(canvas: Canvas, x: float, row: Any, half: float, colour: str) -> Non
 
 
 def expert(obs: Any, fits: int | None = None) -> tuple[int, int]:
-    """What to do by one observation, and which key fits: hand that back with the next one.
+    """The best action for an observation, and which key fits; pass that on to the next call.
 
     >>> rondel.record(key_door.expert, "demonstrations.safetensors", "KeyDoor-v0", episodes=100)
     """
@@ -131,7 +130,7 @@ def expert(obs: Any, fits: int | None = None) -> tuple[int, int]:
 
 
 def _towards(row: int, column: int, to_row: int, to_column: int, there: int) -> int:
-    """Along the row, then along the column: the door is on its way."""
+    """Move along the row, then along the column: so the door is on the way."""
     if column != to_column:
         return RIGHT if column < to_column else LEFT
     if row != to_row:

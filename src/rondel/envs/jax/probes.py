@@ -1,9 +1,9 @@
-"""Probe environments: so small that every value is known, so that a failure names its cause.
+"""Probe environments: tiny, with known values, so that a failure names its cause.
 
-One that an algorithm can't solve says what to look at: `one` the value loss, `observation` how
-the value depends on what is seen, `delay` bootstrapping, `action` the policy, `both` the two
-together, `memory` the recurrent state and `continuous` the scaling of actions. V is the value of
-the best policy with discount g; observations are float32.
+The probe that an algorithm fails says where to look: `one` at the value loss, `observation` at how
+the value depends on observations, `delay` at bootstrapping, `action` at the policy, `both` at the
+two together, `memory` at the recurrent state, `continuous` at the scaling of actions. V is the
+value of the best policy with discount g; observations are float32.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Cue(NamedTuple):
 
 
 def one() -> Env:
-    """One step, observation 0, two actions, reward 1 whatever is done: V = Q = 1."""
+    """One step, observation 0, two actions, reward 1 for both: V = Q = 1."""
     return episodic(
         _spec("one"),
         start=_nothing,
@@ -39,7 +39,7 @@ def one() -> Env:
 
 
 def observation() -> Env:
-    """One step, observation -1 or +1, which is also the reward: V(-1) = -1, V(+1) = 1."""
+    """One step, observation -1 or +1, equal to the reward: V(-1) = -1, V(+1) = 1."""
     return episodic(
         _spec("observation"),
         start=_sign,
@@ -71,7 +71,7 @@ def action() -> Env:
 def both() -> Env:
     """One step, observation -1 or +1; reward +1 for the action of its sign (0 or 1), else -1.
 
-    V = 1, return 1; a policy that does not look gets 0 on average.
+    V = 1, return 1; a policy that ignores the observation gets 0 on average.
     """
 
     def move(sign: Array, chosen: Array) -> tuple[Array, Array, Array]:
@@ -83,8 +83,8 @@ def both() -> Env:
 def memory() -> Env:
     """Four steps, observation (cue, asked): (-1 or +1, 0), then (0, 0) twice, then (0, 1).
 
-    Only the last action counts: +1 if it is that of the cue's sign (0 or 1), else -1. Best return
-    1, with V = g**3, g**2, g, 1 along the episode; a policy without memory gets 0 on average.
+    Only the last action counts: +1 if it is that of the cue's sign (0 or 1), else -1. The best
+    return is 1, with V = g**3, g**2, g, 1; a policy without memory gets 0 on average.
     """
 
     def move(cue: Cue, chosen: Array) -> tuple[Cue, Array, Array]:
@@ -111,8 +111,8 @@ def memory() -> Env:
 def continuous() -> Env:
     """One step, observation x uniform in -1..1, one action a in -2..2, reward -(a - x)**2.
 
-    V = 0 with a = x, which a policy in units of -1..1 reaches with x / 2. The best policy that
-    does not look, a = 0, gets -1/3 on average.
+    V = 0 with a = x, which is x / 2 in a policy's units of -1..1. The best policy that ignores
+    the observation, a = 0, gets -1/3 on average.
     """
 
     def move(x: Array, chosen: Array) -> tuple[Array, Array, Array]:
@@ -151,7 +151,7 @@ def _column(physics: Array) -> Array:
 
 
 def _on_a_line(x: Any, colour: str = BLUE) -> Any:
-    """What is seen, as a point between -2 and 2."""
+    """Draw the observation as a point between -2 and 2."""
     canvas = Canvas(-2.2, 2.2, -0.5, 0.5, width=320)
     canvas.line([(-2.0, 0.0), (2.0, 0.0)], PALE)
     for mark in (-1.0, 0.0, 1.0):

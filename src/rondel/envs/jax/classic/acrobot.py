@@ -60,7 +60,7 @@ def observe(physics: Physics) -> Array:
 
 
 def draw(physics: Physics) -> Any:
-    """Both links, and the line that the tip is to reach."""
+    """Draw both links, and the line that the tip must reach."""
     canvas = Canvas(-2.3, 2.3, -2.3, 2.3, width=320)
     canvas.line([(-2.3, 1.0), (2.3, 1.0)], PALE, 0.03)
     angle, both = float(physics.angle_1), float(physics.angle_1 + physics.angle_2)
@@ -102,5 +102,5 @@ def _runge_kutta(physics: Physics, torque: Array) -> Physics:
 
 
 def _wrap(angle: Array) -> Array:
-    """The same direction between -pi and pi."""
+    """Wrap an angle into -pi..pi."""
     return angle - 2 * math.pi * jnp.round(angle / (2 * math.pi))

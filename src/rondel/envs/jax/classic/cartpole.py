@@ -38,10 +38,10 @@ class Physics(NamedTuple):
 def make(velocities: bool = True) -> Env:
     """Two actions (left, right); +1 for each step until the pole falls or 500 steps are done.
 
-    Without `velocities` only x and the angle are seen: how fast they change must be remembered.
+    Without `velocities` only x and the angle are observed, and their speeds must be inferred.
     """
     if not isinstance(velocities, bool):
-        raise RondelError(f"velocities={velocities} is neither true nor false.")
+        raise RondelError(f"velocities must be true or false, got {velocities}.")
     high = np.array([2 * X_LIMIT, np.inf, 2 * ANGLE_LIMIT, np.inf], np.float32)
     if velocities:
         spec = EnvSpec("jax:CartPole-v1", Box(-high, high), Discrete(2))
@@ -77,7 +77,7 @@ def observe(physics: Physics) -> Array:
 
 
 def draw(physics: Physics) -> Any:
-    """The cart between the two ends of its track."""
+    """Draw the cart between the ends of its track."""
     canvas = Canvas(-2.8, 2.8, -0.6, 1.6)
     canvas.line([(-2.8, 0.0), (2.8, 0.0)], PALE)
     for end in (-X_LIMIT, X_LIMIT):

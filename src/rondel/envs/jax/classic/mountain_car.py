@@ -62,7 +62,7 @@ def arrived(physics: Physics, goal: float) -> Array:
 
 
 def draw(physics: Physics, goal: float = GOAL) -> Any:
-    """The car in its valley, and the flag."""
+    """Draw the car in its valley, and the flag."""
     canvas = Canvas(LEFT, RIGHT, -0.1, 1.2)
     canvas.line([(x, _height(x)) for x in np.linspace(LEFT, RIGHT, 100)], INK, 0.01)
     foot = _height(goal)
@@ -74,5 +74,5 @@ def draw(physics: Physics, goal: float = GOAL) -> Any:
 
 
 def _height(x: float) -> float:
-    """Of the road: its slope is what `roll` pulls with."""
+    """The height of the road, whose slope pulls the car in `roll`."""
     return 0.45 * math.sin(3 * x) + 0.55

@@ -1,4 +1,4 @@
-"""MountainCarContinuous-v0: the mountain car with a pedal, and fuel that costs."""
+"""MountainCarContinuous-v0: the mountain car with a continuous pedal, and a cost for fuel."""
 
 from __future__ import annotations
 

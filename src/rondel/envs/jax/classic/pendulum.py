@@ -25,7 +25,7 @@ class Physics(NamedTuple):
 
 
 def make() -> Env:
-    """One torque in -2..2; a cost for angle, speed and torque; 200 steps, never terminated."""
+    """One torque in -2..2; a cost for angle, speed and torque; 200 steps, no termination."""
     high = np.array([1, 1, SPEED_LIMIT], np.float32)
     torque = np.array([TORQUE_LIMIT], np.float32)
     spec = EnvSpec("jax:Pendulum-v1", Box(-high, high), Box(-torque, torque))
@@ -54,7 +54,7 @@ def observe(physics: Physics) -> Array:
 
 
 def draw(physics: Physics) -> Any:
-    """The rod on its hinge; the circle is where its tip can be."""
+    """Draw the rod on its hinge, and the circle that its tip can reach."""
     canvas = Canvas(-1.3, 1.3, -1.3, 1.3, width=320)
     canvas.circle((0.0, 0.0), 1.01 * LENGTH, PALE)
     canvas.circle((0.0, 0.0), 0.99 * LENGTH, "white")

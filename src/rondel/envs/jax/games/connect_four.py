@@ -30,15 +30,15 @@ _SPILLED = np.uint32(sum(1 << (_HEIGHT * c + ROWS) for c in range(_SPLIT)))
 
 
 class Board(NamedTuple):
-    mine: Array  # [b, 2] uint32: of the player whose turn it is
+    mine: Array  # [b, 2] uint32: of the player to move
     theirs: Array  # [b, 2] uint32
 
 
 def make(opponent: str | None = None, simulations: int | None = None) -> Env:
     """Seven actions, the columns; +1 for a win, -1 for a loss, 0 for a draw.
 
-    Without an `opponent` one policy moves for both, else it is random or mcts, the latter with so
-    many `simulations` per move.
+    Without an `opponent` one policy moves for both players; else it is random or mcts, which runs
+    `simulations` per move.
     """
     bound = np.ones((ROWS, COLUMNS, 2), np.int8)
     seen = {"board": Box(0 * bound, bound, "int8"), MASK: MultiBinary((COLUMNS,))}
@@ -54,7 +54,7 @@ def step(board: Board, action: Array) -> tuple[Board, Array, Array]:
     taken = board.mine | board.theirs
     bottom = jnp.uint32(1) << (_HEIGHT * (action % _SPLIT)).astype(jnp.uint32)
     here = (action // _SPLIT)[:, None] == np.array([[0, 1]])
-    # what is carried lands in the lowest free cell
+    # adding carries the stone to the lowest free cell
     stone = (taken + jnp.where(here, bottom[:, None], 0)) & ~taken
     legal = ((stone & _SPILLED) == 0).all(-1)
     mine = board.mine | stone
@@ -87,7 +87,7 @@ def legal_moves(board: Board) -> Array:
 
 
 def _bits(stones: Array, word: np.ndarray, bit: np.ndarray) -> Array:
-    """Some bits [b, n] of both words; a choice is quicker than a gather."""
+    """Some bits [b, n] of both words; a select is faster than a gather."""
     chosen = jnp.where(word[None] == 0, stones[:, :1], stones[:, 1:])
     return (chosen >> bit[None]) & 1
 

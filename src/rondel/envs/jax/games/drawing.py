@@ -1,4 +1,4 @@
-"""A board as a picture: stones in two colours, and a line through those that won."""
+"""Pictures of boards: stones in two colours, and a line through the winning ones."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from rondel.envs.jax.drawing import BLUE, INK, PALE, RED, Canvas, Point
 
 
 def draw(stones: np.ndarray, in_a_row: int) -> np.ndarray:
-    """`stones` [rows, columns, 2], the highest row first: those of the red player, then the blue's.
+    """Draw `stones` [rows, columns, 2], the top row first: red's stones, then blue's.
 
-    So many in a row win.
+    `in_a_row` of them win.
     """
     rows, columns, _ = stones.shape
     canvas = Canvas(-0.5, columns - 0.5, 0.5 - rows, 0.5, width=320)
@@ -25,7 +25,7 @@ def draw(stones: np.ndarray, in_a_row: int) -> np.ndarray:
 
 
 def _lines(stones: np.ndarray, length: int) -> Iterator[tuple[Point, Point]]:
-    """Where the rows of one player's stones begin and end."""
+    """The ends of winning lines."""
     rows, columns, _ = stones.shape
     for row, column in np.ndindex(rows, columns):
         for down, right in ((0, 1), (1, 0), (1, 1), (1, -1)):

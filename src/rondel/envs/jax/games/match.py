@@ -1,9 +1,9 @@
-"""From the rules of a game to an environment: against oneself, or against an opponent.
+"""Environments from the rules of a two-player game: self-play, or against an opponent.
 
-Observations are dicts: `board` from the view of the player whose turn it is, and a mask of legal
-moves. An illegal move loses. In self-play a step is one move, its reward that of the player who
-moved, and an episode's return the first player's result. With an opponent, its reply is part of the
-step, rewards are ours, and a coin says who begins.
+Observations are dicts: `board` from the view of the player to move, and a mask of legal moves. An
+illegal move loses. In self-play a step is one move, with the reward of the player who moved, and an
+episode's return is the first player's result. Against an opponent, its reply is part of the step,
+rewards are ours, and a coin decides who begins.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Draw: TypeAlias = Callable[[np.ndarray], Any]
 
 
 class Match(NamedTuple):
-    """A game against an opponent in each of b lanes."""
+    """The state of games against an opponent in b lanes."""
 
     board: Tree  # [b, ...]
     key: Array  # [b]: the opponent's randomness
-    moves: Array  # [b] uint32: how often it was our turn, each with a key of its own
-    ours: Array  # [b] bool: it is our turn, always but after a move of ours that ended the game
+    moves: Array  # [b] uint32: our moves so far; each folds its key
+    ours: Array  # [b] bool: it is our turn, except after a move of ours that ended the game
 
 
 def environment(
@@ -43,7 +43,7 @@ def environment(
     own: Mapping[str, Callable[[], Opponent]] | None = None,
     draw: Draw | None = None,
 ) -> Env:
-    """The game against oneself, or against one that is known by name.
+    """The environment for self-play, or against the opponent of that name.
 
     All games have the opponents `random` and `mcts`; some have their `own`.
     """
@@ -51,32 +51,32 @@ def environment(
         return self_play(spec, game, draw)
     if opponent is None:
         raise RondelError(
-            f"simulations={simulations} is for an opponent that looks ahead: "
-            f"{spec.id}?opponent=mcts&simulations={simulations} would work."
+            f"simulations={simulations} needs opponent=mcts. Use "
+            f"{spec.id}?opponent=mcts&simulations={simulations}."
         )
     known: dict[str, Callable[[], Opponent]] = {"random": lambda: opponents.at_random(game)}
     known |= own or {}
     if opponent not in (*known, "mcts"):
-        names = ", ".join([*known, "mcts"])
-        raise RondelError(f"{spec.id} has no opponent {opponent!r}; there are: {names}.")
+        names = f"{', '.join(known)} or mcts"
+        raise RondelError(f"opponent must be {names} in {spec.id}, got {opponent!r}.")
     if opponent == "mcts":
         count = opponents.SIMULATIONS if simulations is None else simulations
         spec = spec._replace(id=f"{spec.id}?opponent=mcts&simulations={count}")
         return against(spec, game, opponents.mcts(game, count), draw)
     if simulations is not None:
-        raise RondelError(f"simulations={simulations} is for opponent=mcts, not for {opponent}.")
+        raise RondelError(f"simulations={simulations} needs opponent=mcts, got {opponent!r}.")
     spec = spec._replace(id=f"{spec.id}?opponent={opponent}")
     return against(spec, game, known[opponent](), draw)
 
 
 def self_play(spec: EnvSpec, game: Game, draw: Draw | None = None) -> Env:
-    """One policy moves for both."""
+    """The environment in which one policy moves for both players."""
     env = episodic(spec, lambda keys: game.start(keys.shape[0]), game.step, game.observe)
 
     def step(state: Tree, action: Array) -> tuple[Tree, Step]:
         state, after = env.step(state, action)
         first_moved = after.episode_length % 2 == 1
-        # nothing less the reward, for no game is worth -0
+        # 0 - reward, since -reward could be -0
         result = jnp.where(first_moved, after.reward, 0.0 - after.reward)
         return state, after._replace(episode_return=result)
 
@@ -87,7 +87,7 @@ def self_play(spec: EnvSpec, game: Game, draw: Draw | None = None) -> Env:
 
 
 def against(spec: EnvSpec, game: Game, reply: Opponent, draw: Draw | None = None) -> Env:
-    """We move for one, `reply` for the other."""
+    """The environment in which `reply` moves for the other player."""
 
     def start(keys: Array) -> Match:
         board = game.start(keys.shape[0])
@@ -114,9 +114,9 @@ def against(spec: EnvSpec, game: Game, reply: Opponent, draw: Draw | None = None
 def _drawing(
     game: Game, draw: Draw | None, turn: Callable[[Tree], tuple[Tree, Any]]
 ) -> Callable[[Tree], Any] | None:
-    """`draw` for a state; `turn` gives its board, and whether it is the turn of who comes first.
+    """A drawing function of a state; `turn` returns its board, and whether the first player moves.
 
-    What is seen has the stones of whose turn it is first: they would change colours at each move.
+    An observation has the mover's stones first, so without `turn` colours would swap at each move.
     """
     if draw is None:
         return None

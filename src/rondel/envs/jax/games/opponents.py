@@ -1,4 +1,4 @@
-"""Opponents for any game of two: one that moves at random, and one that searches without learning.
+"""Opponents for any two-player game: random moves, and Monte-Carlo tree search.
 
 Kocsis and Szepesvári, Bandit based Monte-Carlo Planning (2006): the tree grows by one position per
 simulation, which is chosen by upper confidence bounds and valued by a random game from there on.
@@ -21,13 +21,13 @@ from rondel.types import Array, Game, Tree
 
 # (state, keys [b]) -> action [b]
 Opponent: TypeAlias = Callable[[Tree, Array], Array]
-SIMULATIONS = 100  # of a move, unless the id says otherwise
+SIMULATIONS = 100  # per move, by default
 MOST = 100_000
 EXPLORATION = 2.0**0.5  # of the bounds, for results from -1 to 1
 
 
 def at_random(game: Game) -> Opponent:
-    """Any legal move."""
+    """An opponent that makes any legal move."""
 
     def reply(state: Tree, keys: Array) -> Array:
         legal = game.observe(state)[MASK]
@@ -37,11 +37,9 @@ def at_random(game: Game) -> Opponent:
 
 
 def mcts(game: Game, simulations: int) -> Opponent:
-    """The move that was tried most in so many simulations."""
+    """An opponent that makes the move with the most visits among `simulations`."""
     if type(simulations) is not int or not 1 <= simulations <= MOST:
-        raise RondelError(
-            f"simulations={simulations} can't work: a whole number from 1 to {MOST:,} would."
-        )
+        raise RondelError(f"simulations must be an integer from 1 to {MOST:,}, got {simulations}.")
     mctx = _mctx()
     move_at_random = at_random(game)
 
@@ -80,7 +78,7 @@ def mcts(game: Game, simulations: int) -> Opponent:
 
 
 def random_game(game: Game, move: Opponent, state: Tree, ended: Array, keys: Array) -> Array:
-    """The result [b] of moves at random from here, for the player whose turn it is."""
+    """The result [b] of a random game from here, for the player to move."""
 
     def on(loop: Tree) -> Tree:
         state, ended, result, sign, t = loop
@@ -94,7 +92,7 @@ def random_game(game: Game, move: Opponent, state: Tree, ended: Array, keys: Arr
 
 
 def _upper_bound(key: Array, tree: Any, node: Array, depth: Any) -> Array:
-    """What has never been tried, in random order; then the greatest mean + c √(ln N / n)."""
+    """Choose untried moves in random order, then the greatest mean + c √(ln N / n)."""
     del depth
     visits = tree.children_visits[node]
     logits = tree.children_prior_logits[node]
@@ -109,6 +107,6 @@ def _mctx() -> Any:
         import mctx
     except ImportError as absent:
         raise RondelError(
-            f'opponent=mcts searches with mctx ({absent}): pip install "rondel[search]"'
+            f'opponent=mcts needs mctx (pip install "rondel[search]"): {absent}.'
         ) from absent
     return mctx

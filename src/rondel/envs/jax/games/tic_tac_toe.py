@@ -24,15 +24,15 @@ _CELLS = np.arange(9, dtype=np.uint32)
 
 
 class Board(NamedTuple):
-    mine: Array  # [b] uint32: of the player whose turn it is
+    mine: Array  # [b] uint32: of the player to move
     theirs: Array  # [b] uint32
 
 
 def make(opponent: str | None = None, simulations: int | None = None) -> Env:
     """Nine actions, the cells; +1 for a win, -1 for a loss, 0 for a draw.
 
-    Without an `opponent` one policy moves for both, else it is random, perfect or mcts, the last
-    with so many `simulations` per move.
+    Without an `opponent` one policy moves for both players; else it is random, perfect or mcts,
+    which runs `simulations` per move.
     """
     bound = np.ones((3, 3, 2), np.int8)
     seen = {"board": Box(0 * bound, bound, "int8"), MASK: MultiBinary((9,))}
@@ -74,7 +74,7 @@ GAME = Game(start, step, observe, state)
 
 
 def perfect() -> Opponent:
-    """One that never makes a move which a perfect one could punish; among the best, any."""
+    """An opponent that makes any of the best moves."""
     table = _best_moves()
 
     def reply(board: Board, keys: Array) -> Array:
@@ -87,7 +87,7 @@ def perfect() -> Opponent:
 
 @cache
 def _best_moves() -> np.ndarray:
-    """By the stones of both [512, 512]: the best moves as bits of one number, by looking at all."""
+    """The best moves, as bits, by the stones of both players [512, 512], from a full search."""
     table = np.zeros((FULL + 1, FULL + 1), np.uint16)
 
     @cache

@@ -9,7 +9,15 @@ from rondel.run.profiling.run_profile import CopyTimes, Piece, Profile, RunFacts
 
 FACTS = RunFacts(
     **{"plan": "all", "on": "processes", "env": "gymnasium:Humanoid-v5", "lanes": 8, "lag": 0},
-    **{"free": False, "traced": False, "cores": 2, "draws": 4, "passes": "--epochs", "seen": 0},
+    **{
+        "free": False,
+        "traced": False,
+        "cores": 2,
+        "draws": 4,
+        "passes": "--epochs",
+        "seen": 0,
+        "sharded": False,
+    },
 )
 
 

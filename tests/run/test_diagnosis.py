@@ -180,9 +180,9 @@ def test_a_run_of_a_round_or_two_is_too_short_to_tell() -> None:
 
 
 def test_stages_of_shards_are_not_timed() -> None:
-    assert can_time_stages(made_up(FUSED, plan="all"))
-    assert not can_time_stages(made_up(FUSED, plan="all*2"))
-    assert not can_time_stages(made_up(FUSED, plan="all", stages=APART))
+    assert can_time_stages(made_up(FUSED))
+    assert not can_time_stages(made_up(FUSED, sharded=True))
+    assert not can_time_stages(made_up(FUSED, stages=APART))
     assert not can_time_stages(made_up(piece("all", env_simulator=0.95, learner_xla=0.05)))
 
 

@@ -7,12 +7,10 @@ Here these marks are put together; `diagnosis` names the bottleneck.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
-from rondel.errors import RondelError
 from rondel.execution.backends.lowering import Kind
 from rondel.execution.backends.protocol import Restarts
 from rondel.execution.loop.ring import Ring
@@ -26,7 +24,6 @@ from rondel.execution.telemetry.timing import (
     since,
 )
 from rondel.formatting import size
-from rondel.plan.parser import parse
 from rondel.run.session.run import Run
 from rondel.run.setup import jax_process
 from rondel.run.setup.prepare import Setup
@@ -106,13 +103,7 @@ class RunFacts(NamedTuple):
     draws: int  # gradient steps of a round
     passes: str  # the flag that says how often it learns from its data, if there is one
     seen: int  # bytes of an observation
-
-    @property
-    def sharded(self) -> bool:
-        """Is its memory in several shards? Then its stages can't be timed one by one."""
-        with suppress(RondelError):  # a file may say anything
-            return parse(self.plan).copies("memory") > 1
-        return False
+    sharded: bool  # is memory in several shards? Then stages can't be timed one by one
 
 
 def facts_of(setup: Setup) -> RunFacts:
@@ -131,6 +122,7 @@ def facts_of(setup: Setup) -> RunFacts:
         draws=task.algorithm.memory.draws,
         passes="".join(passes[:1]),
         seen=bytes_of(zeros(task.env.spec.observation)),
+        sharded=plan.copies("memory") > 1,
     )
 
 

@@ -42,15 +42,15 @@ def wider(setup: Setup, **brought: Any) -> Setup:
     gradient with as many rows as before, or make more gradient steps.
     """
     options, config = setup.options, setup.config
-    fields: dict[str, Any] = {"lanes": WIDER * options.lanes, "plan": "all"}
-    fields |= {"on": registry.IN_DRIVER, "deadline": options.deadline}
-    fields |= {"normalise_observations": options.normalise_observations}
-    fields |= {"scale_rewards": options.scale_rewards}
+    same = ("deadline", "normalise_observations", "scale_rewards")
+    fields: dict[str, Any] = {name: getattr(options, name) for name in same}
+    fields |= {"lanes": WIDER * options.lanes, "plan": "all", "on": registry.IN_DRIVER}
     if options.block != block_for(options.lanes):  # else as many lanes act in one call as suits
         fields["block"] = options.block
     changed = {"batch": WIDER, "updates_per_step": 1 / WIDER}
     fields |= {k: x * getattr(config, k) for k, x in changed.items() if hasattr(config, k)}
-    fields |= {k: v for k, v in brought.items() if k == "network" and v is not None}
+    if (network := brought.get("network")) is not None:
+        fields["network"] = network
     name, env = brought.get("algorithm") or setup.name, setup.task.env
     return prepare(name, env, seed=setup.task.seed, config=config, tuned=False, fields=fields)
 
@@ -155,14 +155,14 @@ def _first(tree: Any) -> Any:
     return jax.tree.leaves(tree)[0].ravel()[0].astype(jnp.float32)
 
 
-def _fastest(program: Any, state: Any, draws: Any) -> float:
-    """Seconds of `state = program(state, draws)`: the fastest of a few calls."""
+def _fastest(program: Any, state: Any, times: Any) -> float:
+    """Seconds of `state = program(state, times)`: the fastest of a few calls."""
     seconds: list[float] = []
-    state = jax.block_until_ready(program(state, draws))  # type: ignore[no-untyped-call]
+    state = jax.block_until_ready(program(state, times))  # type: ignore[no-untyped-call]
     began = time.monotonic()  # the first has compiled
     while len(seconds) < _ROUNDS and time.monotonic() - began < _SECONDS:
         start = time.perf_counter()
-        state = jax.block_until_ready(program(state, draws))  # type: ignore[no-untyped-call]
+        state = jax.block_until_ready(program(state, times))  # type: ignore[no-untyped-call]
         seconds.append(time.perf_counter() - start)
     return min(seconds)
 
@@ -173,19 +173,14 @@ def _time_env(task: Task, env: Env) -> float:
     state, _ = initial.episode_starter(task)(np.uint32(task.seed), lane)
     action = jax.tree.map(jnp.asarray, zeros(env.spec.action, task.lanes))
 
-    def roll(state: Any) -> Any:
-        def one(state: Any, _: Any) -> Any:
-            state, said = env.step(state, action)
-            return state, (said.obs, said.reward)
+    def roll(known: tuple[Any, Any], steps: Any) -> Any:
+        def one(_: Any, known: tuple[Any, Any]) -> Any:
+            state, step = stage_boundary(env.step(known[0], action))
+            return state, _first(step)
 
-        return lax.scan(one, state, length=task.algorithm.rollout)
+        return lax.fori_loop(0, steps, one, known)
 
-    run = jax.jit(roll)
-    seconds: list[float] = []
-    for _ in range(1 + _ROUNDS):
-        began = time.perf_counter()
-        state, _ = jax.block_until_ready(run(state))  # type: ignore[no-untyped-call]
-        seconds.append(time.perf_counter() - began)
+    seconds = _fastest(jax.jit(roll), (state, jnp.float32(0)), np.int32(task.algorithm.rollout))
     if env.close is not None:
         env.close(state)
-    return min(seconds)
+    return seconds

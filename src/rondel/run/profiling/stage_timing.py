@@ -173,14 +173,15 @@ def _time_env(task: Task, env: Env) -> float:
     state, _ = initial.episode_starter(task)(np.uint32(task.seed), lane)
     action = jax.tree.map(jnp.asarray, zeros(env.spec.action, task.lanes))
 
-    def roll(known: tuple[Any, Any], steps: Any) -> Any:
-        def one(_: Any, known: tuple[Any, Any]) -> Any:
-            state, step = stage_boundary(env.step(known[0], action))
-            return state, _first(step)
+    @jax.jit
+    def roll(state: Any) -> Any:
+        def one(state: Any, _: Any) -> Any:
+            state, step = env.step(state, action)
+            return state, (step.obs, step.reward)
 
-        return lax.fori_loop(0, steps, one, known)
+        return lax.scan(one, state, length=task.algorithm.rollout)
 
-    seconds = _fastest(jax.jit(roll), (state, jnp.float32(0)), np.int32(task.algorithm.rollout))
+    seconds = _fastest(lambda known, _: roll(known[0]), (state, None), None)
     if env.close is not None:
         env.close(state)
     return seconds

@@ -135,7 +135,8 @@ class SeedRings(Metered):
     ) -> _Done:
         """Up to `rounds` rounds of those that are going."""
         if self.stacked:
-            return self._advance_stacked(going, recent, round, rounds, steps_left, until_return)
+            steps = np.array(steps_left, np.int32)
+            return self._advance_stacked(going, recent, round, rounds, steps, until_return)
 
         def one(i: int) -> tuple[RecentEpisodes, list[fused.Round]]:
             worker = self.workers[i]
@@ -151,9 +152,7 @@ class SeedRings(Metered):
         going: Sequence[int],
         recent: Sequence[RecentEpisodes],
         round: Sequence[int],
-        rounds: int,
-        steps_left: Sequence[int],
-        until_return: float,
+        *limits: Any,
     ) -> _Done:
         self._enter(going)
         learner, env, step, lanes, memory = (self._stack[name] for name in _STATES)
@@ -165,9 +164,7 @@ class SeedRings(Metered):
             self.workers[0].lane,
             np.isin(np.arange(len(self.seeds)), going),
             np.array(round, np.int32),
-            rounds,
-            np.array(steps_left, np.int32),
-            until_return,
+            *limits,
         )
         self._stack = dict(zip(_STATES, (*state[:4], memory), strict=True))
         reports, last = jax.tree.map(np.asarray, (reports, state.recent))

@@ -22,13 +22,7 @@ from rondel.execution.stages.acting import Lanes, Row
 from rondel.execution.stages.episode_stats import RecentEpisodes
 from rondel.execution.stages.learning import GradientContribution
 from rondel.execution.stages.memory_limit import bytes_of, check_fits_in_memory
-from rondel.execution.stages.task import (
-    Task,
-    keeps_state,
-    on_device,
-    with_keys,
-    without_keys,
-)
+from rondel.execution.stages.task import Task, keeps_state, on_device, with_keys, without_keys
 from rondel.execution.telemetry.timing import Metered, ready
 from rondel.execution.workers import fused
 from rondel.execution.workers.host_rollout import EnvClients, LaneGroup
@@ -294,9 +288,8 @@ class StageWorker(Metered):
     def keep(self, most_bytes: int) -> tuple[bool, dict[str, Tree]]:
         """The snapshot from which a replacement can start; False and nothing if it is too large."""
         parts = self.snapshot()
-        if sum(x.nbytes for x in jax.tree.leaves(parts)) > most_bytes:
-            return False, {}
-        return True, parts
+        fits = sum(x.nbytes for x in jax.tree.leaves(parts)) <= most_bytes
+        return fits, parts if fits else {}
 
     def take_over(self, parts: dict[str, Tree], again: int) -> None:
         """Start from a result of `keep`. Environments without a state begin new episodes."""

@@ -160,12 +160,13 @@ ROWS = [
         speed(f"appo envpool:Pong-v5 --steps 25000 --epochs 1 {PONG} {SHARED}"), ("sf_pong",),
     ),
     Row(
-        "replay add", "prioritised, 1,000,000 rows of 4 numbers, 64 at a time", "rows/s",
+        "replay add", "prioritised replay, 1,000,000 rows of 4 numbers: add 64", "rows/s",
         functools.partial(script, "../replay", "--figure", "prioritised", "add"),
         ("flashbax_replay:add", "cpprb_replay:add"), goal=1,
     ),
     Row(
-        "replay draw", "the same: draw 64, and write their priorities back", "rows/s",
+        "replay draw", "prioritised replay, 1,000,000 rows: draw 64, write priorities back",
+        "rows/s",
         functools.partial(script, "../replay", "--figure", "prioritised", "draw"),
         ("flashbax_replay:draw", "cpprb_replay:draw"), goal=1,
     ),
@@ -179,7 +180,8 @@ ROWS = [
         lambda: solve(warm=False), ("sb3_solve", "sbx_solve"), less=True, same_work=False,
     ),
     Row(
-        "solve, warm", "the same with compiled programs kept", "s",
+        "solve, warm", "shell prompt to a mean return of 475 on CartPole, programs compiled before",
+        "s",
         lambda: solve(warm=True), ("sb3_solve", "sbx_solve"), less=True, same_work=False,
         quick=True,
     ),

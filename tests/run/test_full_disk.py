@@ -63,7 +63,7 @@ def partials(folder):
 def test_a_disk_that_is_full_at_the_start(tmp_path, limit):
     folder = tmp_path / "run"
     done = rondel(*TRAIN, "--steps", 3_000, "--out", folder, limit=limit)
-    assert_refused(done, "can't be written to: File too large", "Make space there")
+    assert_refused(done, "can't be written: File too large", "Make space there")
     assert not partials(folder)
 
 

@@ -100,7 +100,7 @@ def test_a_file_never_says_what_is_imported(module, tmp_path):
     with started("a_module_of_mine:mine") as run:
         next(run.rounds())
         saved = run.save(tmp_path / "there")
-    with pytest.raises(RondelError, match="network of your own, 'a_module_of_mine:mine': bring it"):
+    with pytest.raises(RondelError, match="network of your own, 'a_module_of_mine:mine': pass it"):
         rondel.load(saved)
     with rondel.load(saved, network="a_module_of_mine:mine") as again:
         assert again.steps > 0

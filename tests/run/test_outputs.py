@@ -166,7 +166,7 @@ def test_a_wandb_that_fails_is_said_once_and_tensorboard_has_what_metrics_have(
     (note,) = (said for said in heard.notes if not said.startswith("Compil"))
     one, two, *_, last = (row["steps"] for row in metrics_file.read(folder / "metrics.jsonl"))
     assert note == (
-        f"Output to wandb failed at step {two} (ConnectionError: no way): the run goes on "
+        f"Output to wandb failed at step {two} (ConnectionError: no way). The run continues "
         "without it."
     )
     assert run.notes == [note]
@@ -240,13 +240,13 @@ def test_a_missing_package_is_named_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, package: str
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(RondelError, match=rf'{package}: pip install "rondel\[{name}\]"'):
+    with pytest.raises(RondelError, match=rf'{package}\. Use pip install "rondel\[{name}\]"'):
         rondel.train("ppo", "CartPole-v1", out=tmp_path / "run", log=name)
     assert not (tmp_path / "run").exists()
 
 
 def test_what_is_no_output_gets_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(RondelError, match="'moon' is no output: tensorboard, wandb would work"):
+    with pytest.raises(RondelError, match="log must be tensorboard or wandb, or both, got 'moon'"):
         rondel.train("ppo", "CartPole-v1", out=tmp_path / "run", log=["tensorboard", "moon"])
 
 

@@ -110,7 +110,7 @@ def test_loading_imports_no_module_that_a_file_names(tmp_path: Path) -> None:
     task = run.setup.task._replace(env=run.setup.task.env._replace(spec=spec))
     run.setup = run.setup._replace(task=task)
     run.save()
-    with pytest.raises(RondelError, match="bring it again"):
+    with pytest.raises(RondelError, match="pass it again"):
         rondel.load(tmp_path)
 
 

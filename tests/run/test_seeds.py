@@ -315,7 +315,7 @@ def test_a_folder_that_is_taken(trained: Any, alone: Path, tmp_path: Path) -> No
     with pytest.raises(RondelError, match="already holds a run"):
         train(alone)
     (tmp_path / "seed-9").mkdir()
-    with pytest.raises(RondelError, match="has folders of other seeds, 9"):
+    with pytest.raises(RondelError, match="has folders of other seeds: 9"):
         train(tmp_path)
     with pytest.raises(RondelError, match="holds no checkpoint"):
         rondel.resume(tmp_path)
@@ -335,4 +335,4 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert not any(line.startswith("runs") for line in said)
     with pytest.raises(SystemExit):
         main.main([*asked, "--out", out, *small])
-    assert f"Go on with it by `rondel resume {out}`" in capsys.readouterr().err
+    assert f"Continue with `rondel resume {out}`" in capsys.readouterr().err

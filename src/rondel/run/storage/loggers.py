@@ -1,8 +1,7 @@
-"""Where the rows of metrics.jsonl also go: TensorBoard's event files, Weights & Biases.
+"""Outputs for the rows of metrics.jsonl: TensorBoard's event files, Weights & Biases.
 
-metrics.jsonl stays the truth. A run that goes on brings each output up to it first, so none has a
-step twice or lacks one. An output that fails while a run goes on is left out from then on, and
-ends no run.
+metrics.jsonl is the reference. A resumed run first brings each output up to it, so that no step is
+there twice or missing. An output that fails during a run is dropped, and the run goes on.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from rondel.run.storage.run_folder import title
 
 Row: TypeAlias = Mapping[str, Any]
 
-_PATIENCE = 300.0  # seconds that W&B has at a run's end to send what is left
+_WANDB_SECONDS = 300.0  # for W&B to send the rest at the end of a run
 _PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb"}
 
 
 class Place(NamedTuple):
-    """What an output is for: a run in its folder, and the rows that it has written already."""
+    """The run that an output is for: its folder, settings, and the rows written so far."""
 
     folder: Path
     meta: dict[str, Any]
@@ -39,23 +38,22 @@ class Place(NamedTuple):
 
 class Output(Protocol):
     def write(self, row: Row) -> None:
-        """Take one more row."""
+        """Append a row."""
 
     def close(self, failed: bool) -> None:
-        """Bring what was taken to where it belongs."""
+        """Flush and close."""
 
 
 def names_in(log: str | Sequence[str]) -> tuple[str, ...]:
-    """The outputs that are asked for, each once; refuses what is not there."""
+    """The names of outputs, each once; refuses unknown ones and missing packages."""
     names = tuple(dict.fromkeys([log] if isinstance(log, str) else log))
     for name in names:
         if name not in _PACKAGES:
-            offered = ", ".join(_PACKAGES)
-            raise RondelError(f"log={name!r} is no output: {offered} would work, or both.")
+            raise RondelError(f"log must be {' or '.join(_PACKAGES)}, or both, got {name!r}.")
         if find_spec(_PACKAGES[name]) is None:
             raise RondelError(
-                f"Output to {name} needs the package {_PACKAGES[name]}: "
-                f'pip install "rondel[{name}]"'
+                f"log={name!r} needs the package {_PACKAGES[name]}. Use "
+                f'pip install "rondel[{name}]".'
             )
     return names
 
@@ -64,19 +62,19 @@ def names_in(log: str | Sequence[str]) -> tuple[str, ...]:
 def open_loggers(
     names: Sequence[str], place: Place, say: Callable[[str], None]
 ) -> Iterator[Callable[[Row], None]]:
-    """A function that hands a row to all outputs; `say` is told once of each that fails."""
+    """A function that writes a row to all outputs; `say` gets one message for each that fails."""
     outputs: dict[str, Output] = {}
     broken: list[Output] = []
 
     def lost(name: str, when: str, error: Exception) -> None:
         reason = f"{type(error).__name__}: {error}"
-        say(f"Output to {name} failed {when} ({reason}): the run goes on without it.")
+        say(f"Output to {name} failed {when} ({reason}). The run continues without it.")
 
     def each(do: Callable[[Output], None], when: str) -> None:
         for name, output in list(outputs.items()):
             try:
                 do(output)
-            except Exception as error:  # whatever it is, the training matters more
+            except Exception as error:  # any: training matters more
                 broken.append(outputs.pop(name))
                 lost(name, when, error)
 
@@ -86,7 +84,7 @@ def open_loggers(
             try:
                 outputs[name] = _OUTPUTS[name](place)
             except RondelError:
-                raise  # it says what to do, and nothing has been trained yet
+                raise  # nothing has been trained yet
             except Exception as error:
                 lost(name, "at its start", error)
         yield lambda row: each(lambda output: output.write(row), f"at step {row['steps']:,}")
@@ -97,12 +95,12 @@ def open_loggers(
     finally:
         each(lambda output: output.close(failed), "at its end")
         for output in broken:
-            with suppress(Exception):  # it has failed, and that was said
+            with suppress(Exception):  # its failure was reported
                 output.close(failed)
 
 
 def scalars(row: Row) -> dict[str, float]:
-    """The numbers of a row by name, without the steps that they stand at."""
+    """The numbers of a row by name, without the steps."""
     found = {name: number(row, name) for name in row if name != "steps"}
     return {name: value for name, value in found.items() if value is not None}
 
@@ -110,8 +108,7 @@ def scalars(row: Row) -> dict[str, float]:
 class TensorBoard:
     """Event files in the folder `tensorboard` of a run, for `tensorboard --logdir`.
 
-    The file is written anew when a run goes on. Its first event tells a TensorBoard that has read
-    the old one to forget that.
+    A resumed run writes a new file. Its first event tells TensorBoard to forget the old one.
     """
 
     def __init__(self, place: Place) -> None:
@@ -126,7 +123,7 @@ class TensorBoard:
             folder.mkdir(exist_ok=True)
             for old in folder.glob("events.out.tfevents.*"):
                 old.unlink()
-            # not through SummaryWriter: its thread would swallow the word of a full disk
+            # not SummaryWriter: its thread would swallow the error of a full disk
             self._writer = EventsWriter(str(folder / "events"))
             start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
             self._writer.write_event(self._event(wall_time=self._began, step=0, session_log=start))
@@ -135,8 +132,8 @@ class TensorBoard:
             self._writer.flush()
         except OSError as error:
             raise RondelError(
-                f"{folder} can't be written to: {error.strerror}. Make space there or make it "
-                "writable, or leave log='tensorboard' out."
+                f"{folder} can't be written: {error.strerror}. Free space, make it writable, or "
+                "leave out log='tensorboard'."
             ) from error
 
     def write(self, row: Row) -> None:
@@ -155,10 +152,10 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
-    """A run of Weights & Biases, which goes on under the same id when this run does.
+    """A run of Weights & Biases, resumed under its id when this run is resumed.
 
-    Its project is that of WANDB_PROJECT, else `rondel`; WANDB_MODE=offline and all else that wandb
-    reads from its surroundings works. wandb.json in the run's folder says what was sent.
+    Its project is WANDB_PROJECT, by default `rondel`. Other variables of wandb work too, such as
+    WANDB_MODE=offline. wandb.json in the run's folder holds the id and the last step sent.
     """
 
     def __init__(self, place: Place) -> None:
@@ -176,19 +173,19 @@ class WeightsAndBiases:
                 reinit="create_new",  # beside those of other seeds
                 dir=place.folder,
                 config=place.meta,
-                # what this run prints is not for wandb to catch, nor the other way round
+                # wandb must not capture what this run prints
                 settings=wandb.Settings(
                     console="off",
                     silent=True,
-                    finish_timeout=_PATIENCE,
+                    finish_timeout=_WANDB_SECONDS,
                     finish_timeout_raises=True,
                 ),
             )
         except Exception as error:
             raise RondelError(
-                f"Weights & Biases can't be started ({type(error).__name__}: {error}). Log in by "
-                "`wandb login`, or set WANDB_MODE=offline to send later by `wandb sync`, or leave "
-                "log='wandb' out."
+                f"Weights & Biases failed to start ({type(error).__name__}: {error}). Log in with "
+                "`wandb login`, or set WANDB_MODE=offline to send later with `wandb sync`, or "
+                "leave out log='wandb'."
             ) from error
         try:
             for row in place.rows:
@@ -201,7 +198,7 @@ class WeightsAndBiases:
     def write(self, row: Row) -> None:
         steps = int(number(row, "steps") or 0)
         if steps <= self._sent:
-            return  # it was sent before the run was stopped
+            return  # sent before the run was stopped
         self._run.log(scalars(row), step=steps)
         self._sent = steps
         replace_file(self._note, json.dumps({"id": self._id, "steps": steps}) + "\n")
@@ -217,7 +214,7 @@ _OUTPUTS: dict[str, Callable[[Place], Output]] = {
 
 
 def _noted(path: Path) -> tuple[str, int] | None:
-    """The id and the last step that were noted; None if there is nothing sensible."""
+    """The id and the last step in wandb.json; None if that is missing or damaged."""
     with suppress(OSError, ValueError, RecursionError):
         found = json.loads(path.read_text())
         sent = number(found, "steps") if isinstance(found, dict) else None

@@ -1,4 +1,4 @@
-"""The folder of a run, and what is written there about it."""
+"""The folder of a run, and the description of the run in it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from rondel.run.storage.metadata import SavedRun
 
 
 def claim(out: str | os.PathLike[str] | None, name: str, env_id: str, which: str) -> Path:
-    """A new folder for a run: `out`, or one under runs/ that is named by what runs."""
+    """A new folder for a run: `out`, or one under runs/ named after what runs."""
     if out is None:
         stamp = time.strftime("%Y%m%d-%H%M%S")
         words = f"{name}-{id_without_world(env_id)}-{which}-{stamp}"
@@ -40,20 +40,20 @@ def claim(out: str | os.PathLike[str] | None, name: str, env_id: str, which: str
         for held, what in (("", "a run"), (f"{_SEED}*/", "the runs of several seeds")):
             if any(path.glob(f"{held}checkpoints/[0-9]*")):
                 raise RondelError(
-                    f"{path} already holds {what}. Go on with it by `rondel resume {path}`, "
-                    "or choose another folder."
+                    f"{path} already holds {what}. Continue with `rondel resume {path}`, or "
+                    "choose another folder."
                 )
     _make(path)
     return path
 
 
 def claim_for_seeds(path: Path, seeds: Sequence[int]) -> list[Path]:
-    """A folder for each seed in a folder that was claimed; all at once, so that none is missed."""
+    """A folder for each seed in a claimed folder, all at once, so that `resume` finds all."""
     if (path / "config.json").exists():
-        raise RondelError(f"{path} is the folder of a single run: choose another one.")
+        raise RondelError(f"{path} is the folder of a single run. Choose another one.")
     if strange := sorted(str(seed) for seed in set(seeds_in(path)) - set(seeds)):
         raise RondelError(
-            f"{path} has folders of other seeds, {', '.join(strange)}: choose another folder, or "
+            f"{path} has folders of other seeds: {', '.join(strange)}. Choose another folder, or "
             "remove them."
         )
     paths = [path / f"{_SEED}{seed}" for seed in seeds]
@@ -63,7 +63,7 @@ def claim_for_seeds(path: Path, seeds: Sequence[int]) -> list[Path]:
 
 
 def release(path: Path, *inside: Path) -> None:
-    """Remove a folder that was claimed, and those inside, unless there is something in them."""
+    """Remove a claimed folder and those inside, if they are empty."""
     with suppress(OSError):
         if not any(any(one.iterdir()) for one in inside):
             for one in (*inside, path):
@@ -71,7 +71,7 @@ def release(path: Path, *inside: Path) -> None:
 
 
 def seeds_in(path: Path) -> dict[int, Path]:
-    """The folders of a folder's runs by seed; none if it is the folder of a single run."""
+    """The run folders of several seeds by seed; empty for the folder of a single run."""
     try:
         if (path / "checkpoints").is_dir():
             return {}
@@ -83,7 +83,7 @@ def seeds_in(path: Path) -> dict[int, Path]:
 
 
 def title(path: Path) -> str:
-    """The name of a run's folder, behind that of the folder of seeds if it is in one."""
+    """The name of a run's folder, after that of the folder of seeds if it is in one."""
     inside = path in seeds_in(path.parent).values()
     return f"{path.parent.name} {path.name}" if inside else path.name
 
@@ -96,12 +96,12 @@ def _make(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RondelError(
-            f"The run's folder {path} can't be made: {error.strerror}. Choose another."
+            f"The run's folder {path} can't be created: {error.strerror}. Choose another."
         ) from error
 
 
 def run_metadata(setup: Setup, limits: Limits) -> dict[str, Any]:
-    """A run in words and numbers that JSON can hold; `setup_from` reads it back."""
+    """The description of a run, as JSON; `setup_from` reads it back."""
     spec = setup.task.env.spec
     config = setup.config
     return {
@@ -132,14 +132,14 @@ def setup_from(
     network: Any,
     placing: dict[str, Any],
 ) -> Setup:
-    """The setup that `describe` told of. The user's own parts have to be brought again.
+    """The setup that `run_metadata` described, with the user's own parts passed again.
 
-    `placing` has the fields that say where it runs, as far as they are to be others.
+    `placing` has the fields of `PLACING` that should change.
     """
     if unknown := sorted(placing.keys() - set(PLACING)):
         raise RondelError(
-            f"A run goes on with what it is: {', '.join(unknown)} can't be changed. Where it runs "
-            f"can be: {', '.join(PLACING)}."
+            f"A resumed run can't change {', '.join(unknown)}. It can change where it runs: "
+            f"{', '.join(PLACING)}."
         )
     name = saved.algorithm
     if algorithm is None:
@@ -152,33 +152,33 @@ def setup_from(
         algorithm = name
     known = {field.name for field in dataclasses.fields(Options)}
     if unknown := sorted(saved.options.keys() - known):
-        raise RondelError(f"This run has an option {unknown[0]!r}, which this Rondel has not.")
+        raise RondelError(f"This run has an option that this Rondel lacks: {unknown[0]!r}.")
     fields = {k: v for k, v in (saved.options | placing).items() if v is not None}
     plans = (options.get("plan", Options.plan) for options in (saved.options, fields))
     before, now = (parse(str(plan)).copies("memory") for plan in plans)
     if before != now:
         raise RondelError(
-            f"This run's memory is in {before} shards, and `{placing['plan']}` has {now}: a plan "
-            f"with {before} copies of memory would work."
+            f"The plan must have {before} copies of memory, as this run's memory is stored in so "
+            f"many shards, got {now} in `{placing['plan']}`."
         )
     if config is None and saved.config is not None:
         fields |= saved.config
     # a file from a stranger must not say what is imported
     if network is None and is_own(fields.get("network")):
         raise RondelError(
-            f"This run has a network of your own, {fields['network']!r}: bring it again, with "
+            f"This run has a network of your own, {fields['network']!r}: pass it again, with "
             "network=… in Python or --network on the command line."
         )
     if network is not None:
         fields["network"] = network
     if env is None and not can_be_made(saved.env):
         raise RondelError(
-            f"This run was made in an environment of your own, {saved.env!r}: bring it again, "
+            f"This run has an environment of your own, {saved.env!r}: pass it again, "
             "with env=… in Python or --env on the command line."
         )
     for name in {"lag", "free"} - placing.keys():
         if not fields.get(name):
-            fields.pop(name, None)  # it leaves that to the plan that it goes on with
+            fields.pop(name, None)  # then the new plan decides
     return prepare(
         algorithm,
         saved.env if env is None else env,
@@ -206,23 +206,23 @@ def _as_dict(config: Any) -> dict[str, Any] | None:
 
 
 def write_config(path: Path, meta: dict[str, Any]) -> None:
-    """config.json, for people and scripts; a run goes on from its checkpoints, not from this."""
+    """Write config.json, for people and scripts; `resume` reads checkpoints, not this."""
     try:
         replace_file(path / "config.json", json.dumps(meta, indent=2) + "\n")
     except OSError as error:
         raise RondelError(
-            f"{path} can't be written to: {error.strerror}. Make space there or make the folder "
-            "writable, or choose another folder for the run."
+            f"{path} can't be written: {error.strerror}. Make space there, make the folder "
+            "writable, or choose another one."
         ) from error
 
 
 def home_of(found: Path) -> Path:
-    """The folder of the run that a checkpoint is of."""
+    """The run folder that a checkpoint belongs to."""
     return found.parent.parent if found.parent.name == "checkpoints" else found.parent
 
 
 def is_finished(path: Path, newest: Path) -> bool:
-    """Was the run's curve drawn after its newest checkpoint, as the last thing that it does?"""
+    """Was the curve, the last thing that a run does, drawn after the newest checkpoint?"""
     try:
         drawn, saved = ((path / "curve.png").stat(), (newest / META).stat())
     except OSError:

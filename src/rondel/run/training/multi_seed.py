@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 from rondel.envs.guard.crash_report import forbid_exit_zero
 from rondel.execution.backends import registry
@@ -63,25 +63,11 @@ class Job(NamedTuple):
         return run
 
 
-class Runs(Sequence[Run]):
-    """The runs of several seeds, in their order."""
+class Runs(tuple[Run, ...]):
+    """The runs of several seeds, in their order, with their folder and what `--json` prints."""
 
-    def __init__(self, path: Path, runs: Sequence[Run], seconds: float) -> None:
-        self.path = path
-        self._runs = tuple(runs)
-        self.result = result(path, self._runs, seconds)
-
-    @overload
-    def __getitem__(self, index: int) -> Run: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Run]: ...
-
-    def __getitem__(self, index: int | slice) -> Run | Sequence[Run]:
-        return self._runs[index]
-
-    def __len__(self) -> int:
-        return len(self._runs)
+    path: Path
+    result: dict[str, Any]
 
 
 class _Locked(Hook):
@@ -132,7 +118,8 @@ def run_seeds(
             others = "" if len(lost) == len(jobs) else " The other seeds finished."
             said = " ".join(f"Seed {seed}: {error}" for seed, error in lost.items())
             raise NotFinite(said + others)
-        done = Runs(path, runs, time.monotonic() - began)
+        done = Runs(runs)
+        done.path, done.result = path, result(path, runs, time.monotonic() - began)
         last = ending(done.result)
     except KeyboardInterrupt:
         last = f"Stopped; continue with {train_loop.resume_command(path, log)}."

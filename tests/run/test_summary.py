@@ -14,8 +14,8 @@ from rondel.formatting import plural
 from rondel.plan.parser import parse
 from rondel.run.preflight import render
 from rondel.run.preflight.memory_estimate import MemoryEstimate, PieceMemory
-from rondel.run.training import throughput
-from rondel.run.training.throughput import Throughput
+from rondel.run.training import hooks
+from rondel.run.training.hooks import Throughput
 
 
 def test_one_is_not_many() -> None:
@@ -119,7 +119,7 @@ def test_rounds_of_one_call_end_one_after_the_other(monkeypatch: pytest.MonkeyPa
     ring, limits = SimpleNamespace(base=None), Limits(1_000)
     run: Any = SimpleNamespace(steps=0, ring=ring, setup=setup, limits=limits)
     now = SimpleNamespace(monotonic=lambda: now.seconds)
-    monkeypatch.setattr(throughput, "time", now)
+    monkeypatch.setattr(hooks, "time", now)
     told, rows = Throughput(run, began=100.0), list[Any]()
     told._utilisation = SimpleNamespace(look=lambda: None)  # type: ignore[assignment]
     # one round of 10 steps by the 5th second, then four in a call by the 7th
@@ -133,7 +133,7 @@ def test_speed_and_time_left_begin_when_all_is_compiled(monkeypatch: pytest.Monk
     ring, limits = SimpleNamespace(base=None), Limits(1_000)
     run: Any = SimpleNamespace(steps=0, ring=ring, setup=setup, limits=limits)
     now = SimpleNamespace(monotonic=lambda: now.seconds)
-    monkeypatch.setattr(throughput, "time", now)
+    monkeypatch.setattr(hooks, "time", now)
     told, seen = Throughput(run, began=100.0), []
     told._utilisation = SimpleNamespace(look=lambda: None)  # type: ignore[assignment]
     # a warm-up of 10 steps a second, 20 s to compile what learns, then 5 steps a second

@@ -74,7 +74,7 @@ def advance(ring: Ring, limits: Limits, rounds: int) -> list[Report]:
 
 
 class SingleRing:
-    """Advances one ring as `seed_parallel.SeedRings` does several."""
+    """Runs the rounds of one ring as `seed_parallel.SeedRings` does those of several."""
 
     def __init__(self, ring: Ring) -> None:
         self._ring = ring

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rondel.execution.backends import registry
-from rondel.run.session.limits import resumed_limits
-from rondel.run.session.run import Run
+from rondel.run.session.run import Run, resumed_limits
 from rondel.run.storage import locate, metadata, run_folder
 
 OTHER_MACHINE = "XLA had other flags or threads before: last digits may differ."

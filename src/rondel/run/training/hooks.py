@@ -9,23 +9,25 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, nullcontext, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from rondel.errors import RondelError
+from rondel.execution.loop.rounds import Report
 from rondel.execution.telemetry.timing import CALLBACK, EVALUATION, OUTPUT
 from rondel.run.display.display import Display
-from rondel.run.display.round_record import ROW, RoundRecord
+from rondel.run.display.round_record import ROW, Goal, RoundRecord
 from rondel.run.policy.evaluation import Evaluator
 from rondel.run.profiling import diagnosis, profile_files
+from rondel.run.profiling.live import LiveUtilisation
 from rondel.run.profiling.run_profile import take_profile
 from rondel.run.session.run import Run
 from rondel.run.storage import loggers, run_folder
 from rondel.run.storage.atomic_files import replace_file
 from rondel.run.storage.metrics_file import MetricsFile, number, plain, read
-from rondel.run.training.throughput import Throughput
 from rondel.types import HostWorld
 
 LIVE_SECONDS = 1.0  # between two states of live.json
@@ -142,7 +144,9 @@ class Metrics(Hook):
         rows = read(path)
         self.seconds = max((number(row, "seconds") or 0.0 for row in rows[-1:]), default=0.0)
         place = loggers.Place(run.path, meta, rows, resumed)
-        self._loggers = loggers.open_loggers(log, place, note)
+        self._loggers = (
+            loggers.open_loggers(log, place, note) if log else nullcontext(lambda _: None)
+        )
         self._every = max(1, run.limits.steps // _ROWS)
         self._done = run.steps or -1  # the first round has a row
 
@@ -271,3 +275,61 @@ class Checkpoint(Hook):
 
     def at_checkpoint(self, run: Run) -> None:
         run.save()
+
+
+class Throughput:
+    """Makes the records of a run's rounds from reports and the clock.
+
+    The speed is unknown until a second call has come back, since the first one compiles. It is
+    measured anew once every program has run: a warm-up, which learns nothing, is faster.
+    """
+
+    def __init__(self, run: Run, began: float) -> None:
+        self._run, self._began = run, began
+        goal, until = run.limits.steps, run.limits.until_return
+        self._goal = Goal(
+            run.setup.name, run.setup.env_id, goal, None if until == float("inf") else until
+        )
+        self._first: tuple[float, int] | None = None  # time and steps where the speed begins
+        self._steady = False  # whether every program had run by then
+        self._last = (began, run.steps)  # time and steps when the last call came back
+
+    @cached_property
+    def _utilisation(self) -> LiveUtilisation:
+        return LiveUtilisation(self._run)
+
+    def records(self, reports: Sequence[Report]) -> Iterator[RoundRecord]:
+        """The records of rounds that one call did: each took as long as it has steps."""
+        run, (before, done) = self._run, self._last
+        now, steps = self._last = time.monotonic(), run.steps
+        if self._first is None or (run.ring.base and not self._steady):
+            self._first, self._steady = self._last, run.ring.base is not None
+        for report in reports:
+            part = (report.steps - done) / (steps - done) if steps > done else 1.0
+            seconds = round(before + part * (now - before) - self._began, 3)
+            clock = (seconds, self.steps_per_second, self._goal, self._steady)
+            yield RoundRecord(*report, *clock, self._utilisation.look())
+
+    @property
+    def steps_per_second(self) -> float | None:
+        """Steps per second; None while that is unknown."""
+        if self._first is None or self._last[0] <= self._first[0]:
+            return None
+        seconds, steps = (now - first for now, first in zip(self._last, self._first, strict=True))
+        return round(steps / seconds, 1) or None
+
+    def result(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        run = self._run
+        return {
+            "algorithm": run.setup.name,
+            "env": run.setup.env_id,
+            "seed": run.setup.task.seed,
+            "steps": run.steps,
+            "episodes": run.episodes,
+            "return_mean": run.return_mean,
+            "eval_return": run.evaluation.mean if run.evaluation else None,
+            "steps_per_second": self.steps_per_second,
+            "seconds": round(time.monotonic() - self._began, 3),
+            "path": str(run.path),
+        }

@@ -9,8 +9,8 @@ from typing import Any
 from rondel.errors import RondelError
 from rondel.execution.loop.sync_loop import Limits, is_over
 from rondel.execution.stages.episode_stats import RecentEpisodes
-from rondel.run.session.limits import resumed_evaluation, resumed_limits
 from rondel.run.session.load import OTHER_MACHINE
+from rondel.run.session.run import resumed_evaluation, resumed_limits
 from rondel.run.setup.prepare import Setup
 from rondel.run.storage import checkpoint, locate, metadata, run_folder
 from rondel.run.training.multi_seed import Job

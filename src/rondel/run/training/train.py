@@ -12,15 +12,15 @@ from rondel.errors import RondelError
 from rondel.execution.loop.sync_loop import Limits, is_finished
 from rondel.formatting import number
 from rondel.run.display.display import Display, Silent
-from rondel.run.session.limits import (
+from rondel.run.session.load import load
+from rondel.run.session.run import (
+    Run,
     check_evaluation,
     check_integer,
     check_limits,
     resumed_evaluation,
     resumed_limits,
 )
-from rondel.run.session.load import load
-from rondel.run.session.run import Run
 from rondel.run.setup import jax_process
 from rondel.run.setup.prepare import Setup, prepare
 from rondel.run.storage import locate, loggers, metadata, run_folder
@@ -108,7 +108,7 @@ def train(
     """
     began = time.monotonic()
     evaluation, own = check_evaluation(eval_episodes, eval_every), as_hooks(hooks)
-    log = loggers.names_in(log)
+    log = loggers.names_in(log) if log else ()
     asked = {"config": config, "tuned": tuned, "fields": fields}
     setup, limits = _request(algorithm, env, steps, until_return, seed, **asked)
     if seeds is not None:

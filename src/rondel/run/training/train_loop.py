@@ -35,9 +35,15 @@ from rondel.run.preflight.memory_estimate import MemoryEstimate, estimate
 from rondel.run.session.run import Run
 from rondel.run.setup import jax_process
 from rondel.run.setup.prepare import Setup
-from rondel.run.training.hooks import Hook, Metrics, Profiling, Progress, hooks_of
+from rondel.run.training.hooks import (
+    Hook,
+    Metrics,
+    Profiling,
+    Progress,
+    Throughput,
+    hooks_of,
+)
 from rondel.run.training.signals import StopRequest, end_on_sigterm, stop_on_signals
-from rondel.run.training.throughput import Throughput
 from rondel.types import HostWorld
 
 CHECKPOINT_SECONDS = 60.0
@@ -70,8 +76,10 @@ def resume_command(path: Path, log: Sequence[str]) -> str:
 
 def evaluator_for(setup: Setup, episodes: int) -> Evaluator | None:
     """What plays the greedy episodes of a run, if it is to play any; seeds can share it."""
+    if not episodes:
+        return None
     env = with_deadline(setup.task.env, setup.options.deadline)
-    return Evaluator(setup.task.algorithm, env, episodes) if episodes else None
+    return Evaluator(setup.task.algorithm, env, episodes)
 
 
 class HookedRun:

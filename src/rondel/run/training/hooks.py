@@ -10,7 +10,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import ExitStack, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -153,12 +153,14 @@ class Metrics(Hook):
     def open(self, stack: ExitStack) -> None:
         """Open the outputs; `stack` closes all."""
         stack.enter_context(self._file)
-        self._send = stack.enter_context(self._loggers)
+        self._send = stack.enter_context(self._loggers) if self._loggers else None
 
     def after_round(self, run: Run, record: RoundRecord) -> None:
         due = record.steps // self._every > self._done // self._every
         if due or "eval_return" in record.metrics:
-            self._send(self._file.write(record.row()))
+            written = self._file.write(record.row())
+            if self._send:
+                self._send(written)
         self._done = record.steps
 
     def at_checkpoint(self, run: Run) -> None:

@@ -144,9 +144,7 @@ class Metrics(Hook):
         rows = read(path)
         self.seconds = max((number(row, "seconds") or 0.0 for row in rows[-1:]), default=0.0)
         place = loggers.Place(run.path, meta, rows, resumed)
-        self._loggers = (
-            loggers.open_loggers(log, place, note) if log else nullcontext(lambda _: None)
-        )
+        self._loggers = loggers.open_loggers(log, place, note) if log else None
         self._every = max(1, run.limits.steps // _ROWS)
         self._done = run.steps or -1  # the first round has a row
 

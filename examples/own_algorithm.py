@@ -27,7 +27,7 @@ from rondel.ops.statistics import masked_mean, standardise
 class Config:
     rollout: int = 64  # steps that each lane takes in a round
     learning_rate: float = 1e-2  # Adam's step size
-    discount: float = 0.98  # worth of a reward one step later
+    discount: float = 0.98  # discount of a reward per step
 
 
 class Rows(NamedTuple):  # [lanes, T, ...]

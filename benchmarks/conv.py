@@ -1,10 +1,10 @@
-"""Convolutional networks on this machine's CPU: Rondel's beside the same ones with `lax.conv`.
+"""Convolutional networks on the CPU: Rondel's against `lax.conv`.
 
     python benchmarks/conv.py --write           # some minutes; writes benchmarks/conv.md
 
-Training is forward, backward and Adam on one minibatch; alone in a call, or several of them in one
-jitted `scan`, as a round of Rondel does it. Ours and theirs alternate in one process, under the XLA
-settings that Rondel trains with; each figure is the best of several. Compilation is not counted.
+Training is forward, backward and Adam on one minibatch, once in a call or several times in one
+jitted `scan`, as in a round of Rondel. Both alternate in one process, under the XLA settings that
+Rondel trains with. Each figure is the best of several, without compilation.
 """
 
 from __future__ import annotations

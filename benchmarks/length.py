@@ -3,9 +3,9 @@
     python benchmarks/length.py --write    all runs, written to benchmarks/length.md
     python benchmarks/length.py dqn        one of them
 
-A run is cut into tenths by its steps, and each tenth says the CPU time of a step, of this process
-and of all that it started, and the memory that they hold then. The first tenth compiles and fills
-what has a fixed size, so growth is judged from the second one on.
+A run is split into tenths of its steps. Each has the CPU time of a step and the memory at its end,
+both of this process and all that it started. The first tenth compiles and fills what has a fixed
+size, so growth counts from the second one on.
 """
 
 from __future__ import annotations

@@ -1,17 +1,16 @@
-"""How far rows of the scoreboard are from what nobody could do better: python benchmarks/limits.py
+"""How far rows of the scoreboard are from two lower limits: python benchmarks/limits.py
 
-Two limits, each on one thread or on as many as there are cores, whichever is quicker. By products:
-the least that an update takes is its matrix products, each alone in a loop, in the library that XLA
-has for them; what is between them, such as activations and Adam, counts as nothing. The least that
-a step takes is that of its environments alone, as Gymnasium has them; the policy's call counts as
-nothing.
+Each limit is measured with one thread and with one for each core, and the faster counts.
 
-In a bare loop: an update is the same networks and batch in a loop that does nothing but fit them to
-given numbers with Adam, by the quickest product and optimiser that we have (`ops.product`,
-`ops.packed`), and a step has a call of a compiled network that does nothing but choose the greatest
-output. There is no advantage, no replay, no noise and no bookkeeping in it.
+Matrix products: an update takes at least the time of its products, each alone in a loop, in XLA's
+library for them. Activations, Adam and all else count as nothing. A step takes at least the time of
+Gymnasium's environments alone; the policy's call counts as nothing.
 
-Ours and the peer's are those of benchmarks/results. Some 1 minute; nobody else should be on the
+A bare loop: an update fits the same networks and batch to given numbers with Adam, by our fastest
+product and optimiser (`matrix_product`, `packed`). A step also calls a compiled network that picks
+the greatest output. There is no advantage, replay, noise or bookkeeping in it.
+
+Our figures and the peers' are those of benchmarks/results. It takes about 1 minute, on an idle
 machine.
 """
 
@@ -51,7 +50,7 @@ Loss = Callable[[list[Network], list[Network], jax.Array], jax.Array]
 
 
 class Least(NamedTuple):
-    """What a unit of work needs: updates and steps of environments."""
+    """The updates and environment steps that a unit of work needs."""
 
     products: list[Shape]
     updates: int
@@ -63,7 +62,7 @@ class Least(NamedTuple):
 
 
 class Bare(NamedTuple):
-    """What a bare loop fits."""
+    """The networks that a bare loop fits, and their loss."""
 
     batch: int
     networks: tuple[tuple[int, ...], ...]  # the sizes of each; the first one acts
@@ -76,7 +75,7 @@ def forward(batch: int, sizes: tuple[int, ...]) -> list[Shape]:
 
 
 def weights(batch: int, sizes: tuple[int, ...]) -> list[Shape]:
-    """The gradient of the weights, for which that of all layers' inputs but the first is needed."""
+    """The products of a gradient of the weights, which needs that of all inputs but the first."""
     return [*((i, batch, o) for i, o in pairwise(sizes)), *inputs(batch, sizes)[1:]]
 
 
@@ -93,7 +92,7 @@ def values(made: list[Network], others: list[Network], x: jax.Array) -> jax.Arra
 
 
 def actor_and_critics(made: list[Network], others: list[Network], x: jax.Array) -> jax.Array:
-    """What SAC's networks do in an update: critics learn, and the actor learns from them."""
+    """SAC's update: the critics learn, and the actor learns from them."""
     actor, *critics = made
 
     def least(critics: list[Network], act: jax.Array) -> jax.Array:
@@ -131,7 +130,7 @@ ROWS = {
 
 
 def best(call: Callable[[], Any], seconds: float) -> float:
-    """The best of as many times as fit."""
+    """Seconds of the fastest of as many calls as fit into a time."""
     found, end = float("inf"), time.monotonic() + seconds
     while time.monotonic() < end:
         began = time.perf_counter()
@@ -159,7 +158,7 @@ def product(shape: Shape) -> float:
 
 
 def step(env_id: str, lanes: int) -> float:
-    """Seconds of one step of all lanes, with nobody acting."""
+    """Seconds of one step of all lanes, without a policy."""
     world = make(env_id)
     env = world.make(lanes, 0)
     env.reset(np.arange(lanes))
@@ -209,7 +208,7 @@ def fitting(bare: Bare) -> float:
 
 
 def choosing(bare: Bare, lanes: int) -> float:
-    """Seconds until the first network has chosen for all lanes, and the choice is in NumPy."""
+    """Seconds to choose actions for all lanes with the first network, as NumPy arrays."""
     params = jax.device_put(weights_of(bare, 0))
     program = jax.jit(lambda params, obs: networks(bare, params)[0](obs).argmax(-1))
     obs = np.zeros((lanes, bare.networks[0][0]), np.float32)
@@ -231,8 +230,8 @@ def measure(least: Least) -> Took:
     return Took(least.updates * products, step(least.env, least.lanes), *bare)
 
 
-def quickest(name: str) -> Took:
-    """The better of one thread and as many as there are cores, each in a process of its own."""
+def fastest(name: str) -> Took:
+    """The faster of one thread and one for each core, each in a process of its own."""
     tried = []
     for threads in (1, len(os.sched_getaffinity(0))):
         command = [sys.executable, __file__, "--measure", name]
@@ -243,7 +242,7 @@ def quickest(name: str) -> Took:
 
 
 def row(name: str) -> str:
-    least, took = ROWS[name], quickest(name)
+    least, took = ROWS[name], fastest(name)
     done = least.lanes * least.steps  # one update each, where the row counts updates
     found = json.loads((RESULTS / f"{name.lower()}.json").read_text())
     ours, theirs = (median(found["figures"][who]) for who in ("rondel", least.peer))

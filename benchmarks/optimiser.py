@@ -1,8 +1,8 @@
-"""What a step of Adam costs by how its arrays are packed: CPU time, so that others don't matter.
+"""The CPU time of a step of Adam by how its arrays are packed.
 
     python benchmarks/optimiser.py
 
-`optax.flatten` makes one array of all parameters, `ops.optimisers.packed` one of the small ones.
+`optax.flatten` makes one array of all parameters, `packed` one of the small ones.
 """
 
 from __future__ import annotations

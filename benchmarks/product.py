@@ -1,9 +1,8 @@
-"""What the gradient of a layer's weights costs, as JAX makes it and as `matrix_product` does.
+"""The cost of the gradient of a layer's weights, by JAX and by `matrix_product`.
 
     python benchmarks/product.py
 
-CPU time of one core, so that others don't matter; the floor is that of the layer itself, which has
-as much to multiply.
+CPU time of one core. The floor is the layer itself, which multiplies as much.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ TIMES = 100
 
 
 def microseconds(work: Callable[[Any, Any], Any], *args: Any) -> float:
-    """Of a call, in a loop whose turns each need the one before."""
+    """Of a call, in a loop in which each depends on the one before."""
 
     def loop(*args: Any) -> Any:
         def one(_: Any, args: Any) -> Any:

@@ -1,14 +1,14 @@
-"""What it costs to know where the time goes: one run with its meters on and off, by turns.
+"""The cost of profiling: one run whose meters are on and off in turns.
 
     python benchmarks/profile_cost.py           some 7 minutes on 2 cores; a table in Markdown
     python benchmarks/profile_cost.py --write   puts it into docs/profiling.md
     python benchmarks/profile_cost.py host --seconds 60    the rows with that in their name, shorter
 
-Off means that no mark is made and that no request waits for its program to end. It is switched
-between turns of a few rounds of the same run, in the same processes, in the order on, off, off, on:
-what differs from run to run, and what drifts, is in both alike. Of every four turns there is one
-ratio, and of the ratios the median with its 95 % interval by their order. Processor time is that of
-all processes of the run. Linux only.
+Off means that no mark is made and that no request waits for its program to end. Turns of a few
+rounds of the same run, in the same processes, alternate in the order on, off, off, on, so that
+differences between runs and drift are in both. Every four turns give one ratio; the table has the
+median with its 95 % interval by order statistics. Processor time is that of all processes of the
+run. Linux only.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ CASES = {
 
 
 def blocks(case: Case, seconds: float) -> Iterator[list[tuple[float, float]]]:
-    """(processor seconds, seconds) of turns on, off, off, on, again and again."""
+    """(processor seconds, seconds) of turns on, off, off, on."""
     import sitecustomize
 
     import rondel

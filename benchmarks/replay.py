@@ -1,12 +1,12 @@
-"""Replay: what an add and a draw cost, at two sizes, and against flashbax.
+"""Replay: the cost of an add and a draw, at two sizes and against flashbax.
 
     python benchmarks/replay.py            # a minute or two; prints Markdown
     python benchmarks/replay.py --frames   # stacked frames: stored once, against whole
     python benchmarks/replay.py --figure flashbax draw      # one figure, rows per second
 
 Each figure is the best of several runs of one fused, donated XLA program: rounds of one `add` and
-K times (`draw`, a cheap stand-in for learning, `rank`). What is stored must not matter: both sizes
-should cost nearly the same (but for caches, and another level of the tree for priorities).
+K times (`draw`, a cheap stand-in for learning, `rank`). Both sizes should cost nearly the same,
+except for caches and another level of the tree of priorities.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LANES, LENGTH, DRAWS, BATCH, EXPONENT = 8, 8, 8, 64, 0.6
 
 
 def best_of(run: Callable[[], Any], repeats: int) -> float:
-    """The shortest of several runs, in seconds."""
+    """Seconds of the fastest of several runs."""
     seconds = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -51,7 +51,7 @@ def items(r: Any, shape: tuple[int, ...], dtype: Any) -> Transitions:
 
 
 def learn(obs: Any, next_obs: Any, learned: Any) -> tuple[Any, Any]:
-    """Touches all that was drawn; gives errors [n]."""
+    """Errors [n] that depend on all that was drawn."""
     seen = obs.reshape(len(obs), -1).astype(jnp.float32).sum(1)
     follows = next_obs.reshape(len(obs), -1).astype(jnp.float32).sum(1)
     return jnp.abs(seen - follows) % 3.0 + 1.0, learned + seen.sum()
@@ -149,7 +149,7 @@ def measure(case: Any, repeats: int, rounds: int = 50) -> tuple[float, float, fl
 
 
 def measure_frames(repeats: int, shape: tuple[int, ...] = (4, 84, 84)) -> None:
-    """Four frames in a stack, stored once and whole, by turns."""
+    """Stacks of four frames, stored once and whole, in turns."""
     low, high = np.zeros(shape, np.uint8), np.full(shape, 255, np.uint8)
     spaces = {"whole": None, "once": Box(low, high, "uint8", frames=shape[0])}
     rows = 20_000
@@ -180,7 +180,7 @@ MAKES: dict[str, Callable[..., Any]] = {
 
 
 def figure(whose: str, what: str, repeats: int) -> float:
-    """Rows per second of `add` or `draw` at 1,000,000 rows; `whose`: ours, or flashbax."""
+    """Rows per second of `add` or `draw` with 1,000,000 rows, of a memory of ours or flashbax."""
     small = (4,), jnp.float32
     if whose == "flashbax":
         case = flashbax(1_000_000, *small)

@@ -1,11 +1,11 @@
-"""What an update costs with one thread of XLA, and with one for each core.
+"""The cost of an update with one thread of XLA, and with one for each core.
 
     python benchmarks/threads.py            some 5 minutes; a table in Markdown
     python benchmarks/threads.py DQN SAC    rows with these in their name
 
-Every figure is of a process and a cache of programs of its own: the best of the turns that fit into
-four seconds, by turns with its counterpart. `size` is what Rondel goes by: rows of a draw times the
-numbers of the learner, in millions (`rondel.run.setup.prepare.jax_process.configure_jax`).
+Every figure has a process and a compilation cache of its own: the best of the calls that fit into
+four seconds, in turns with the other. `size` is what Rondel decides by: rows of a draw times
+numbers of the learner, in millions (`rondel.run.setup.jax_process.configure_jax`).
 """
 
 from __future__ import annotations

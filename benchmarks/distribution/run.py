@@ -5,9 +5,9 @@
 
 Tables: `sleepy` (an environment that sleeps 2 ms per step, 16 lanes a copy), `sleepy-eight` and
 `sleepy-one` (8 lanes, one lane a copy), `cartpole` (the cost of cutting), `wire` (one round trip).
-Ratios are what counts: the cores are shared and noisy. Speed is counted in steps after a few
-rounds, so that compilation is not in it. Beside peers: benchmarks/scoreboard/actors.py, which takes
-its figures of ours from here, one by one (`--figure`).
+Only ratios count: the cores are shared and noisy. Speed is measured after a few rounds, without
+compilation. For peers see benchmarks/scoreboard/actors.py, which gets our figures from here, one at
+a time (`--figure`).
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ def sleepy(seconds: float) -> list[str]:
 
 
 def sleepy_eight(seconds: float) -> list[str]:
-    """The same with 8 lanes a copy."""
+    """`actor*16 | learner` against `actor*1`, with 8 lanes a copy."""
     return _sleepy(8, seconds, repeats=3)
 
 
 def sleepy_one(seconds: float) -> list[str]:
-    """The same with one lane a copy."""
+    """`actor*16 | learner` against `actor*1`, with one lane a copy."""
     return _sleepy(1, seconds, repeats=1)
 
 
 def _sleepy(each: int, seconds: float, repeats: int) -> list[str]:
-    """Plans in turn, several times: a ratio is to the `actor*1` of the same turn."""
+    """Plans that alternate; each ratio is to `actor*1` in the same turn."""
     lanes = {
         "actor | learner": each,
         "actor*16 | learner": 16 * each,
@@ -85,7 +85,7 @@ def _sleepy(each: int, seconds: float, repeats: int) -> list[str]:
 
 
 def cartpole(seconds: float) -> list[str]:
-    """The cost of a cut, and what a lag of one round gains by overlap."""
+    """The cost of a cut, and the gain of a lag of one round."""
     rows = ["| env | plan | on | steps/s | of `all` |", "|---|---|---|---|---|"]
     for env in ("jax:CartPole-v1", "gymnasium:CartPole-v1"):
         fields = {"lanes": 16, "rollout": 64, "updates": 64, "tuned": False, "warmup": 0}
@@ -101,7 +101,7 @@ def cartpole(seconds: float) -> list[str]:
 
 
 def wire(_: float) -> list[str]:
-    """One call and its answer, with next to nothing in it."""
+    """The time of one call and its reply, both almost empty."""
     rows = ["| on | µs, median | µs, best tenth |", "|---|---|---|"]
     for on in ("inline", "threads", "processes", "ray"):
         fields = {"plan": "actor | learner", "on": on, "hidden": (8,)}
@@ -119,14 +119,14 @@ def wire(_: float) -> list[str]:
 
 
 def round_trip(backend: Any, copy: Any) -> float:
-    """Microseconds of a call that answers with nothing."""
+    """Microseconds of a call with an empty reply."""
     began = time.perf_counter()
     backend.get([copy.snapshot("nothing")])
     return (time.perf_counter() - began) * 1e6
 
 
 def figure(algorithm: str, on: str, env: str, actors: str, seconds: str) -> float:
-    """Steps per second of so many actors of 8 lanes each; IMPALA's don't wait for the learner."""
+    """Steps per second with a number of actors of 8 lanes; IMPALA's don't wait for the learner."""
     n, ahead = int(actors), algorithm == "impala"
     envs = {"cheap": "gymnasium:CartPole-v1", "slow": Sleepy}
     where = {"plan": f"actor*{n} | learner", "on": on, "lag": int(ahead), "free": ahead}
@@ -148,7 +148,7 @@ TABLES = {
 
 
 def write(name: str, lines: list[str]) -> None:
-    """Put a table in the place of the one of that name."""
+    """Replace the table of that name."""
     path = HERE / "results.md"
     begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
     text = path.read_text()

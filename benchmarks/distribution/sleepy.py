@@ -1,4 +1,4 @@
-"""An environment that only waits: so that two cores can stand for many."""
+"""An environment that only sleeps, so that two cores can stand for many."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""What we claim about games: train by self-play, then meet an opponent that does not learn.
+"""Games: train by self-play, then play against an opponent that does not learn.
 
     python benchmarks/games/run.py tic-tac-toe --seeds 5
     python benchmarks/games/run.py connect-four --write
 
-Each run is `rondel train alphazero GAME --steps N --seed S` with its tuned settings; then 1,000
-greedy games follow, a coin saying who begins. The plain search has four times our simulations, and
-values positions by random games.
+Each run is `rondel train alphazero GAME --steps N --seed S` with its tuned settings, then 1,000
+greedy games with a random first player. The plain search has four times our simulations, and values
+positions by random games.
 """
 
 from __future__ import annotations

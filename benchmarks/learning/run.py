@@ -1,11 +1,11 @@
-"""What we claim about learning: every row is a command, on as many seeds as it shows from 0 on.
+"""What algorithms learn: each row is a command, run with several seeds from 0 on.
 
     python benchmarks/learning/run.py --write    all rows, written to benchmarks/learning/results.md
     python benchmarks/learning/run.py ppo-cartpole --seeds 3
     python benchmarks/learning/run.py vtrace-lag-8 --keep runs/lag    and keep the runs there
 
 Each run is `rondel train ALGORITHM ENV --steps N --seed S --json` in a process of its own, two at a
-time; what counts is eval_return, the mean of 100 greedy episodes in fresh environments.
+time. Its result is eval_return, the mean of 100 greedy episodes in fresh environments.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ HIDDEN = "CartPole-v1?velocities=false"
 
 
 def behind(lag: int, plan: str = "actor*4 | learner") -> tuple[str, ...]:
-    """Weights that are exactly so many rounds old; inline, since the numbers are the same."""
+    """Flags for weights exactly `lag` rounds old; inline, as no backend changes numbers."""
     return ("--plan", plan, "--lag", str(lag), "--on", "inline")
 
 
@@ -124,7 +124,7 @@ def one(row: Row, seed: int, folder: str, flags: list[str]) -> dict[str, Any]:
 
 @contextmanager
 def place(keep: Path | None, name: str) -> Iterator[str]:
-    """Where a row's runs go: a folder that is gone afterwards, unless they are kept."""
+    """The folder of a row's runs, which is removed afterwards unless it is to be kept."""
     if keep is None:
         with tempfile.TemporaryDirectory() as folder:
             yield folder
@@ -177,7 +177,7 @@ def in_table(command: str) -> str:
 
 
 def write(command: str, line: str) -> None:
-    """Put a row in the place of the one of that command, or below all others."""
+    """Replace the row of that command, or append it."""
     path = HERE / "results.md"
     before, mark, after = path.read_text().partition("<!-- end of rows -->")
     rows = before.rstrip("\n").split("\n")

@@ -1,4 +1,4 @@
-"""The runs that are disturbed, and what they come to if nobody disturbs them."""
+"""The runs that faults disturb, and their results without any fault."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ CASES = (
 
 
 class Result(NamedTuple):
-    """What must be the same, whatever happened."""
+    """What must be equal whatever happened."""
 
     rounds: int
     steps: int
     learner: list[np.ndarray]  # its whole state, leaf by leaf
 
     def differs_from(self, other: Result) -> str:
-        """Where they are not the same, bit for bit; "" if nowhere."""
+        """Where two results differ in any bit; "" if nowhere."""
         if self[:2] != other[:2]:
             return f"rounds and steps are {self[:2]}, not {other[:2]}"
         pairs = list(zip(self.learner, other.learner, strict=True))
@@ -76,7 +76,7 @@ def result_of(run: Any) -> Result:
 
 
 def undisturbed(case: Case) -> Result:
-    """The whole ring as one program in this process: every deterministic plan gives its numbers."""
+    """The result of one program in this process, which every deterministic plan must equal."""
     with case._replace(plan="all").start("inline") as run:
         for _ in run.rounds():
             pass

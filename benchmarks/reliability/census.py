@@ -1,7 +1,7 @@
-"""All that a run has: processes, whoever is their parent by now, and what they hold.
+"""The processes of a run, whatever their parents are by now, and what they hold.
 
-Every process that is started after a `Census` inherits a mark in its environment. Copies whose
-server has died have another parent, and are found by it all the same.
+Every process that is started after a `Census` inherits a mark in its environment. So copies whose
+server has died, and which have another parent, are found too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MIB = 2**20
 
 
 def copies_of(run: Any) -> list[int]:
-    """The processes of a run's copies, as far as they are known."""
+    """The known processes of a run's copies."""
     copies = list(run.ring.backend._copies)
     return [
         pid for copy in copies if (pid := getattr(copy, "pid", 0) or getattr(copy, "process", 0))
@@ -32,13 +32,13 @@ def copies_of(run: Any) -> list[int]:
 
 
 def servers_of(run: Any) -> list[int]:
-    """Those that start them."""
+    """The processes that start copies."""
     starter = getattr(run.ring.backend, "_launcher", None)
     return [spawner._server.pid for spawner in list(starter.spawners.values())] if starter else []
 
 
 class Census:
-    """The processes that this one has started since, and all that these have."""
+    """The processes that this one has started since then, and theirs."""
 
     def __init__(self) -> None:
         self._mark = f"{os.getpid()}.{next(_numbers)}"
@@ -54,7 +54,7 @@ class Census:
             return False
 
     def look(self) -> list[psutil.Process]:
-        """Those that live; a dead one that nobody has reaped does not."""
+        """Those that live; zombies don't."""
         with self._lock:
             known = {process.pid for process in self.seen if process.is_running()}
             for process in psutil.process_iter():
@@ -75,9 +75,9 @@ class Census:
                     self.strangers.add(pid)
 
     def left(self, seconds: float = 15.0) -> tuple[list[psutil.Process], int]:
-        """Those that live on after so long, and how many had to be continued first.
+        """Those that still live after a time, and how many had to be continued first.
 
-        One that was stopped can't see that all is over: it has to end once it is continued.
+        A stopped process can't see that all is over: it must end once it is continued.
         """
         end, continued = time.monotonic() + seconds, 0
         while (there := self.look()) and time.monotonic() < end:
@@ -149,7 +149,7 @@ def _memory(processes: Iterable[psutil.Process]) -> float:
 
 
 def _stores(processes: Iterable[psutil.Process]) -> int:
-    """Bytes that Ray's stores have really taken: their files have no names."""
+    """Bytes that Ray's object stores really take: their files have no names."""
     total = 0
     for process in processes:
         with suppress(psutil.Error, OSError):
@@ -160,7 +160,7 @@ def _stores(processes: Iterable[psutil.Process]) -> int:
 
 
 class Remains(NamedTuple):
-    """What this process has while nothing runs."""
+    """What this process holds while nothing runs."""
 
     descriptors: int
     threads: int
@@ -182,6 +182,6 @@ def remains() -> Remains:
 
 
 def cpu_seconds(census: Census) -> float:
-    """What this process and all of these have used so far."""
+    """CPU seconds of this process and of all in a census so far."""
     times = _each(psutil.Process.cpu_times, [psutil.Process(), *census.look()])
     return sum(sum(each[:2]) for each in times)

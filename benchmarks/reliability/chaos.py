@@ -1,4 +1,4 @@
-"""Faults of all kinds, at random, and a watchdog for what they do to a run."""
+"""Random faults of all kinds, and a watchdog for runs that hang."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Chaos:
                 self.last = time.monotonic()
 
     def _strike(self) -> str:
-        """The kind of fault that was done; "" if there was nobody to strike."""
+        """Do a fault -> its kind; "" if there was no process to strike."""
         kind = self._random.choices(list(self._odds), list(self._odds.values()))[0]
         if kind == "node":
             assert self._nodes is not None
@@ -92,7 +92,7 @@ class Chaos:
 
 
 def _is_stopped(pid: int, kind: str) -> bool:
-    """Is it stopped already? Then stopping it is no fault."""
+    """Is the process stopped already?"""
     try:
         return kind == "stop" and psutil.Process(pid).status() == psutil.STATUS_STOPPED
     except psutil.NoSuchProcess:
@@ -121,7 +121,7 @@ class Nodes:
         self.address = self._cluster.address
 
     def lose(self) -> bool:
-        """The oldest node goes, if there is another."""
+        """End the oldest node, if there is another."""
         if not self._lock.acquire(blocking=False):
             return False  # one is coming
         try:
@@ -174,13 +174,13 @@ class Watchdog:
         faulthandler.cancel_dump_traceback_later()
 
     def heard(self) -> None:
-        """A round is over."""
+        """Note that a round is over."""
         now = time.monotonic()
         self.recent = max(self.recent, now - self._last)
         self.longest, self._last = max(self.longest, self.recent), now
 
     def rested(self) -> None:
-        """It did something else meanwhile, which is no wait."""
+        """Note that it did something else, which is not a hang."""
         self._last = time.monotonic()
 
     def _watch(self) -> None:
@@ -188,7 +188,7 @@ class Watchdog:
             # in case that not even this thread comes to run
             faulthandler.dump_traceback_later(self.limit, exit=True)
             if time.monotonic() - self._last > self.limit:
-                said = f"HANG: nothing was heard for {self.limit:g} s. {self.about()}"
+                said = f"HANG: no round for {self.limit:g} s. {self.about()}"
                 print(said, file=sys.stderr)
                 for process in self._census.look():
                     print(process, file=sys.stderr)

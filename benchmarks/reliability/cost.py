@@ -1,10 +1,10 @@
-"""What keeping costs without any fault: one run keeps and does not keep, by turns.
+"""The cost of recovery snapshots without any fault: one run with and without them, in turns.
 
-Two equal runs differ by some percent for as long as they live, more than keeping costs. So both
-sides are the same processes: keeping is switched on and off between rounds. A turn with it goes
-from one state that was kept to the next but one, which is all that keeping does; the turn without
-it, before or behind by the toss of a coin, takes as many rounds. A ratio is that of such a pair.
-The interval is over all pairs of several runs. CPU time is what keeping takes whoever else is busy.
+Two equal runs differ by some percent for as long as they live, more than snapshots cost. So both
+turns have the same processes, and snapshots are switched on and off between rounds. A turn with
+them goes from one snapshot to the next but one; the turn without, before or after it at random,
+has as many rounds. Each pair gives a ratio, and the interval is over all pairs of several runs.
+CPU time is the cost on a busy machine.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Spent(NamedTuple):
 
 
 def cost(case: Case, on: str, seconds: float) -> str:
-    """A row: kept against not kept."""
+    """A row: with snapshots against without."""
     with _room(on):
         pairs = [pair for seed in range(RUNS) for pair in _run(case, on, seconds / RUNS, seed)]
     told = []
@@ -53,7 +53,7 @@ def cost(case: Case, on: str, seconds: float) -> str:
 
 
 def _run(case: Case, on: str, seconds: float, seed: int) -> list[tuple[Spent, Spent]]:
-    """Pairs of turns of one run: kept, and not kept."""
+    """Pairs of turns of one run: with snapshots, and without."""
     coin, census, pairs = random.Random(seed), Census(), []
     with case._replace(steps=10**12).start(on, restarts=RESTARTS, seed=seed) as run:
         runner = Runner(run, census)
@@ -93,13 +93,13 @@ class Runner:
         self.rounds = 0  # of the last turn that kept
 
     def warm_up(self) -> None:
-        """Until it learns and all programs are compiled; how long a turn is is known then."""
+        """Run until it learns and all programs are compiled, and find the length of a turn."""
         while not next(self._reports).metrics:
             pass
         self.kept()
 
     def kept(self) -> tuple[Spent, int]:
-        """A turn with keeping, from one state to another -> and how many rounds it had."""
+        """A turn with snapshots, from one to another -> and its number of rounds."""
         self._switch(True)
         base, states, rounds = self._base(), 0, 0
         before = self._now()
@@ -112,7 +112,7 @@ class Runner:
         return self._since(before), rounds
 
     def plain(self, rounds: int) -> Spent:
-        """A turn without."""
+        """A turn without snapshots."""
         self._switch(False)
         before = self._now()
         for _ in range(rounds):
@@ -120,11 +120,11 @@ class Runner:
         return self._since(before)
 
     def _base(self) -> Any:
-        """The newest state that was kept; all copies' are kept at once."""
+        """The newest snapshot; those of all copies are taken at once."""
         return self._logs[0].base
 
     def _switch(self, on: bool) -> None:
-        """Between two rounds: keep from now on, beginning with a state; or forget it all."""
+        """Between two rounds: take snapshots from now on, the first at once; or drop all."""
         for log in self._logs:
             log.has_snapshots, log.base, log.answered = on, None, []
         self._backend.state.restarts = RESTARTS if on else 0

@@ -9,16 +9,16 @@ _PAGE = Path(__file__).with_name("results.md")
 
 
 def write(name: str, lines: list[str]) -> None:
-    """Put lines in the place of what is between the marks of that name."""
+    """Replace what is between the marks of that name."""
     before, _, after = _parts(name)
     begin, end = _marks(name)
     _PAGE.write_text("\n".join([before + begin, *lines, end + after]))
 
 
 def merge(name: str, head: list[str], row: str) -> None:
-    """Put a row into a table, in the place of the one of the same run and backend if there is one.
+    """Add a row to a table, or replace that of the same run and backend.
 
-    What has another head is from an older script, and goes.
+    A table with another head is from an older script, and goes.
     """
     old = _parts(name)[1].strip().splitlines()
     rows = old[len(head) :] if old[: len(head)] == head else []

@@ -3,18 +3,18 @@
     python benchmarks/reliability/run.py                     kills and stops, on both backends
     python benchmarks/reliability/run.py --write             into results.md beside it, row by row
     python benchmarks/reliability/run.py kill --only ray     one fault, on one backend
-    python benchmarks/reliability/run.py cost                what keeping costs, without any fault
-    python benchmarks/reliability/run.py soak --minutes 30   faults at random, for long
+    python benchmarks/reliability/run.py cost                the cost of snapshots, without faults
+    python benchmarks/reliability/run.py soak --minutes 30   random faults for a long time
 
-A fault strikes one of the run's processes, chosen at random, about once a second for a minute (or
-until the run is over); in a soak every three seconds, on Ray every ten: on a busy machine copies
-take that long to start, and a run that is struck quicker gets nowhere (`--every`).
+A fault strikes a random process of the run, about once a second for a minute (or until the run is
+over). In a soak it does so every three seconds, on Ray every ten: on a busy machine copies take
+that long to start, and a run that is struck more often makes no progress (`--every`).
 
-Then the run goes on to its end and is compared with one that nobody disturbed: the same learner,
-bit for bit, and the same number of steps, where the plan is deterministic and the environment's
-state can be kept. Whatever the plan, every lane is followed step by step (tally.py), every process
-is looked for afterwards (census.py), and a run that says nothing for minutes is a hang, which ends
-it all with exit code 3. What is wrong is said, the next one goes on, and the exit code is 1.
+Then the run finishes, and is compared with an undisturbed one: the learner must be equal in every
+bit, and the number of steps too, where the plan is deterministic and the environment's state can
+be saved. Under any plan every lane is followed step by step (tally.py) and every process is
+looked for afterwards (census.py). A run without a round for minutes is a hang, which ends all
+with exit code 3. Other failures are printed, the next run starts, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def main() -> None:
     )
     parser.add_argument("--minutes", type=float, default=30.0, help="of soaking")
     parser.add_argument("--every", type=float, help="seconds between the strikes of a soak")
-    parser.add_argument("--write", action="store_true", help="write the tables to docs")
+    parser.add_argument("--write", action="store_true", help="write the tables to results.md")
     args = parser.parse_args()
     logging.getLogger("rondel").setLevel(logging.ERROR)
     backends = [args.only] if args.only else ["processes", "ray"]

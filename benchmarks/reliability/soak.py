@@ -1,4 +1,4 @@
-"""Kills, stops and lost nodes at random for long: nothing grows, nothing is left, nothing hangs."""
+"""Random kills, stops and lost nodes for a long time: nothing grows, remains or hangs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Check(NamedTuple):
 
 
 class Course(NamedTuple):
-    """What was seen while it ran."""
+    """What was seen during the run."""
 
     rows: list[str]
     samples: list[Sizes]
@@ -67,7 +67,7 @@ def cluster(on: str) -> Iterator[Nodes | None]:
 def soak(
     case: Case, on: str, minutes: float, every: float, tell: Callable[[list[str]], None]
 ) -> list[Check]:
-    """What was found at the end. `tell` gets all lines so far, whenever there are more."""
+    """The checks at the end. `tell` gets all lines so far whenever there are new ones."""
     census = Census()
     case = case._replace(steps=10**12)
     course = Course([*HEAD], [], [])
@@ -125,7 +125,7 @@ def _endure(
     course: Course,
     say: Callable[[], None],
 ) -> None:
-    """Go on for so many minutes under strikes."""
+    """Train for some minutes under strikes."""
     began, samples, sampled, told = time.monotonic(), course.samples, 0.0, 0
     a_row = 60 * minutes / _ROWS  # seconds
     due = began
@@ -194,7 +194,7 @@ def _left(census: Census, before: Remains, after: Remains) -> Iterator[Check]:
 
 
 def _flat(samples: list[Sizes]) -> Iterator[Check]:
-    """What the driver and copies have; what servers and Ray itself take is in the table."""
+    """Checks of driver and copies; servers and Ray itself are in the table."""
     third = max(1, len(samples) // 3)
 
     def thirds(each: Callable[[Sizes], float]) -> tuple[float, float]:

@@ -1,9 +1,8 @@
 """Is every step counted, and none twice? Read off the rows that the driver counts.
 
-With every row comes the length of its episode by then. In a lane these go up one by one; after an
-episode's end there is a 0, the row that only resets. Each copy's part of a round goes on in all of
-its lanes where a copy's last part ended. So a part that is lost, or comes twice, breaks a lane, and
-so does a row within it.
+Every row has the length of its episode so far. In a lane these grow by one; after an episode's end
+there is a 0, the row that only resets. Each copy's part of a round continues all of its lanes where
+the last part ended. So a part or a row that is lost, or comes twice, breaks a lane.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Tally:
         self.wrong = ""
 
     def _see(self, recent: Any, outcome: Any) -> Any:
-        """What a round's rows [B, T] say, on their way to be counted."""
+        """Follow a round's rows [B, T] before they are counted."""
         length, done, valid = (
             np.asarray(x) for x in (outcome.episode_length, outcome.done, outcome.valid)
         )
@@ -68,7 +67,7 @@ class Tally:
         self.wrong = self.wrong or f"round {self.rounds}: {what}"
 
     def verdict(self, run: Any, exact: bool, deaths: int) -> str:
-        """What is wrong with a run's steps at its end; "" if nothing is."""
+        """What is wrong with the steps of a run at its end; "" if nothing is."""
         if self.wrong:
             return self.wrong
         running = int(np.maximum(self._next - 1, 0).sum())

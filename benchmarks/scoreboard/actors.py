@@ -1,10 +1,10 @@
-"""Actors beside a learner, ours on processes and on Ray and those of peers: results/actors.md.
+"""Many actors and a learner, on processes and Ray, beside peers: results/actors.md.
 
     python benchmarks/scoreboard/actors.py
-    chrt -r 5 python benchmarks/scoreboard/actors.py     where others have the cores too, as root
+    chrt -r 5 python benchmarks/scoreboard/actors.py     as root, on a machine with other work
 
-Each figure is a process of its own; ours and theirs by turns. Where a peer's learner waits for its
-actors (RLlib's PPO) so does ours, and where it doesn't (Sample Factory's APPO) ours doesn't.
+Each figure has a process of its own; ours and theirs alternate. Where a peer's learner waits for
+its actors (RLlib's PPO) ours does too, and where it doesn't (Sample Factory's APPO) ours doesn't.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ figures than at its best.
 
 
 class Pace(NamedTuple):
-    """Who waits for whom: a table of ours beside the peer that does the same."""
+    """Whether learner and actors wait for each other, and the peer that does so too."""
 
     title: str
     what: str
@@ -91,7 +91,7 @@ def line(figure: Figure) -> str:
 
 
 def page(figures: list[Figure]) -> str:
-    """All tables, of what has been measured so far."""
+    """All tables of what was measured so far."""
     parts = [HEAD]
     for pace in PACES:
         titles = (
@@ -105,7 +105,7 @@ def page(figures: list[Figure]) -> str:
 
 
 def take() -> None:
-    """Measures all of it, and writes it down after each row."""
+    """Measure all, and write it down after each row."""
     peers = [report.venv_of(pace.peer) for pace in PACES]
     versions = {name: venvs.versions(name) for name in peers}  # nothing is installed between turns
     versions |= {"here": {name: version(name) for name in ("rondel", "jax", "gymnasium", "ray")}}

@@ -1,10 +1,10 @@
-"""How busy the machine is with others: a fixed piece of work, timed before and after each figure.
+"""How busy the machine is with other work: a fixed piece of work, timed around each figure.
 
-Absolute times are no facts on a shared machine, but the same work taking longer than it did a
-minute ago says that someone else had the cores. Such a figure is measured again.
+On a shared machine absolute times mean little. But if the same work takes longer than a minute ago,
+others had the cores, and the figure is measured again.
 
-How far apart its cores are is measured, too: a virtual machine's may share a cache at one hour and
-none at another, and programs that share their work between threads are quicker or slower by it.
+The distance of the cores is measured too: those of a virtual machine may share a cache at one hour
+and none at another, and programs with several threads get faster or slower by that.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def calibrate() -> float:
 def apart(times: int = 100_000) -> float | None:
     """Nanoseconds until one core sees what another has written; None if there is only one.
 
-    Two processes, each on a core of its own, count in turn in shared memory. Python alone takes
-    some 40 of what is measured where cores share a cache.
+    Two processes, each on a core of its own, count in turn in shared memory. About 40 of these are
+    Python's, where cores share a cache.
     """
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
@@ -66,7 +66,7 @@ def apart(times: int = 100_000) -> float | None:
 
 
 class Turn(NamedTuple):
-    """One figure, and how the machine was around it."""
+    """A figure, and the state of the machine around it."""
 
     figure: float
     busy: float  # times slower than at its best
@@ -74,13 +74,13 @@ class Turn(NamedTuple):
 
 
 class Quiet:
-    """Measures, and again where the machine was busier than it has been at its best."""
+    """Measures, and repeats where the machine was much busier than at its best."""
 
     def __init__(self) -> None:
         self.best = min(calibrate() for _ in range(3))
 
     def measure(self, run: Callable[[], float]) -> Turn:
-        """A figure, the quieter one if it was measured twice."""
+        """A figure; of two the one with less other work."""
         tries = [self._once(run)]
         while tries[-1].busy > TOLERATED and len(tries) < TRIES:
             print(f"  the machine was {tries[-1].busy:.2f} x slower than at its best: again")

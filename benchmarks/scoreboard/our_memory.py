@@ -1,4 +1,4 @@
-"""Megabytes of a process in which Rondel has trained PPO on CartPole a little."""
+"""Megabytes of a process after a short PPO training on CartPole."""
 
 import sys
 import tempfile

@@ -1,7 +1,7 @@
-"""What was measured, kept as JSON, and a table and a chart of it.
+"""The scoreboard's figures as JSON, table and chart.
 
-Each row is kept as a file of its own, with the versions and the machine it was measured on, so that
-one row can be measured again without the others.
+Each row has a file of its own, with the versions and the machine, so that one row can be measured
+again without the others.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _path(row: Row) -> Path:
 
 
 def keep(row: Row, turns: dict[str, list[Turn]]) -> None:
-    """Writes a row's figures down."""
+    """Write the figures of a row."""
     record = {
         "row": row.name,
         "unit": row.unit,
@@ -76,7 +76,7 @@ def keep(row: Row, turns: dict[str, list[Turn]]) -> None:
 
 
 def _put(path: Path, text: str) -> None:
-    """Write a file whole, or leave it as it was."""
+    """Write a file atomically."""
     new = path.with_name(f".{path.name}.new")
     new.write_text(text)
     new.replace(path)
@@ -135,7 +135,7 @@ def line(row: Row) -> str:
 
 
 def short() -> str:
-    """The README's table: ratios of some rows that were measured, ahead or behind."""
+    """The README's table: the ratios of some rows."""
     lines = ["| row | workload | times the peer |", "|---|---|---|"]
     for row in ROWS:
         if row.name in SHORT and (record := load(row)) is not None:
@@ -151,7 +151,7 @@ def with_short(text: str) -> str:
 
 
 def write() -> None:
-    """The tables and the chart of all rows that were ever measured."""
+    """Write the tables and the chart of all rows that were measured."""
     titles = "row", "workload", "ratio", "goal", "Rondel", "peers", "busy", "apart"
     head = ["| " + " | ".join(titles) + " |", "|---" * len(titles) + "|"]
     _put(RESULTS / "scoreboard.md", HEAD + "\n".join([*head, *map(line, ROWS), ""]))

@@ -1,8 +1,8 @@
 """The rows of the scoreboard: a workload, how we run it, and which peers run the same.
 
 A peer `LIBRARY_SOMETHING` is `peers/LIBRARY_SOMETHING.py`, which prints one number on its last
-line, run by the environment `peers/LIBRARY.txt`. Rows marked "same work" have the same sizes,
-batches and epochs on both sides; in the others each side does as it recommends.
+line and runs in the environment of `peers/LIBRARY.txt`. Rows with `same_work` have the same
+sizes, batches and epochs on both sides; in the others each side uses its own settings.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def train(*flags: str, env: dict[str, str] | None = None) -> dict[str, float]:
 
 
 def speed(words: str, per_step: float = 1.0) -> Callable[[], float]:
-    """Steps per second of a run (times `per_step`), its compilation left out."""
+    """Steps per second of a run (times `per_step`), without compilation."""
     flags = [*shlex.split(words), "--eval-episodes", "0", "--no-tuned"]
     return lambda: train(*flags)["steps_per_second"] * per_step
 
@@ -74,7 +74,7 @@ def seconds(code: str) -> float:
 
 
 def script(name: str, *arguments: str) -> float:
-    """What one of our own scripts here prints on its last line."""
+    """The number that one of our scripts here prints on its last line."""
     command = [sys.executable, str(HERE / f"{name}.py"), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return float(done.stdout.splitlines()[-1])

@@ -1,13 +1,13 @@
-"""How fast Rondel is beside its peers: each row by turns, ours and theirs, on this machine.
+"""How fast Rondel is beside its peers: each row alternates between them, on this machine.
 
     make bench                                       the quick rows (minutes)
     make bench-full                                  all rows (an hour or two)
     python benchmarks/scoreboard/run.py SAC host     some of the rows
-    python benchmarks/scoreboard/run.py --report     the table and the chart again, nothing run
+    python benchmarks/scoreboard/run.py --report     only write the table and the chart again
 
-Every figure is a process of its own; a peer's runs in an environment of its own with pinned
-versions, made on first use. A fixed piece of work before and after each figure tells how busy the
-machine was, and a figure from a busy moment is taken again. Results go to benchmarks/results.
+Every figure has a process of its own; a peer's runs in an environment of its own with pinned
+versions, made on first use. A fixed piece of work before and after each figure shows how busy the
+machine was, and a figure from a busy moment is repeated. Results go to benchmarks/results.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def theirs(peer: str, *more: str) -> float:
 
 
 def measure(row: Row, repeats: int, quiet: Quiet) -> None:
-    """Keep the figure of each turn, by who ran: ours and theirs alternate."""
+    """Measure a row in turns, ours and the peers', and keep the figures."""
     turns: dict[str, list[Turn]] = {}
     for peer in row.peers:
         venvs.python(report.venv_of(peer))  # nothing is installed between turns
@@ -60,7 +60,7 @@ def main() -> None:
     unknown = [name for name in args.rows if name.lower() not in names]
     if unknown:
         there = ", ".join(f'"{name}"' for name in names.values())
-        parser.error(f"there is no row {unknown[0]!r}: the rows are {there}")
+        parser.error(f"rows are {there}, got {unknown[0]!r}")
     if args.repeats < 1:
         parser.error("--repeats must be 1 or more")
     asked = [names[name.lower()] for name in args.rows]

@@ -1,8 +1,8 @@
-"""How fused PPO grows with lanes and with the network's width, beside rejax: results/scaling.md.
+"""The speed of fused PPO by lanes and network width, beside rejax: results/scaling.md.
 
     python benchmarks/scoreboard/scaling.py
 
-JAX CartPole, 128 steps a lane and round, 4 epochs of 4 minibatches; ours and theirs by turns.
+JAX CartPole, 128 steps a lane and round, 4 epochs of 4 minibatches; ours and theirs alternate.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Where a peer lives: an environment of its own, made once from pinned requirements.
+"""The virtual environment of a peer, made once from pinned requirements.
 
 `peers/NAME.txt` pins what `peers/NAME_*.py` import. An environment is made again when that file
-changes, and never half-made: it gets its name only when all is installed.
+changes. It gets its name only when all is installed, so none is half-made.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HERE = "here"  # the name of the environment that runs us
 
 
 def python(name: str) -> str:
-    """The interpreter of a peer's environment, which is made if it isn't there."""
+    """The interpreter of a peer's environment, which is made if it doesn't exist."""
     if name == HERE:
         return sys.executable
     pins = PEERS / f"{name}.txt"
@@ -43,7 +43,7 @@ def _make(home: Path, pins: Path) -> None:
 
 
 def versions(name: str) -> dict[str, str]:
-    """What a peer's environment holds of that which is pinned."""
+    """The installed versions of a peer's pinned packages."""
     if name == HERE:
         return {"flashbax": version("flashbax")}
     lines = (PEERS / f"{name}.txt").read_text().splitlines()

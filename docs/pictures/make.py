@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.text import Text
 
 import rondel
-from rondel.run.analysis import plot_style
+from rondel.run.analysis import learning_curve
 from rondel.run.profiling import diagnosis
 from rondel.run.profiling.run_profile import Profile
 
@@ -41,7 +41,7 @@ KINDS = {  # what a copy does, and its ink
     "python": "#56b4e9",
     "transport": "#009e73",
     "output": "#000000",
-    "waits": plot_style.PALE,
+    "waits": learning_curve.PALE,
 }
 
 
@@ -116,9 +116,8 @@ def profile(runs: Path, docs: Path, scale: Scale) -> None:
     """Where the time of a cut run goes: shares, and three of its rounds."""
     out = runs / "profile"
     _train("ppo", HOST, scale.host_steps, 0, out, plan=CUT)
-    trace = runs / "trace.json"
-    found = rondel.profile(out, stages=False, trace=trace)
-    names, events = _read(trace)
+    found = rondel.profile(out, stages=False)
+    names, events = _read(out / "trace.json")
     _shrink(_draw(found, names, events, docs / "pictures" / "profile.png"))
     table = [line.rstrip() for line in found.table().splitlines()]
     said = diagnosis.lines(found)
@@ -204,7 +203,7 @@ def _draw(found: Profile, names: list[str], events: list[Event], path: Path) -> 
     _rounds(below, names, events)
     handles, labels = above.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=len(KINDS), frameon=False)
-    return plot_style.save(figure, path)
+    return learning_curve.save(figure, path)
 
 
 def _shares(axes: Any, found: Profile) -> None:
@@ -241,8 +240,8 @@ def _rounds(axes: Any, names: list[str], events: list[Event]) -> None:
 def _dress(axes: Any, names: list[str], across: str) -> None:
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
-    axes.set_xlabel(across, color=plot_style.GREY)
-    axes.tick_params(length=0, labelcolor=plot_style.GREY)
+    axes.set_xlabel(across, color=learning_curve.GREY)
+    axes.tick_params(length=0, labelcolor=learning_curve.GREY)
     axes.spines[["left", "top", "right", "bottom"]].set_visible(False)
 
 

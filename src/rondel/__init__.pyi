@@ -11,8 +11,8 @@ from rondel.run.policy.evaluation import Evaluation as Evaluation
 from rondel.run.policy.policy import Policy as Policy
 from rondel.run.preflight.explain import explain as explain
 from rondel.run.profiling.profile import profile as profile
-from rondel.run.session.load import load as load
 from rondel.run.session.run import Run as Run
+from rondel.run.session.run import load as load
 from rondel.run.training.hooks import Hook as Hook
 from rondel.run.training.multi_seed import Runs as Runs
 from rondel.run.training.train import resume as resume

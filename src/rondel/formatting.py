@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
+import textwrap
 from collections.abc import Iterable
 
 
@@ -53,6 +55,23 @@ def join_words(words: Iterable[object], last: str) -> str:
     """Words as a list in a sentence: "1, 2 or 4"."""
     *first, end = map(str, words)
     return f"{', '.join(first)} {last} {end}" if first else end
+
+
+def wrapped(text: str, columns: int = 80, first: str = "", others: str = "") -> list[str]:
+    """Lines of a text, broken neither within a path nor between a number and its unit.
+
+    They begin with `first` and `others`. A no-break space, where no line ends, becomes a space.
+    """
+    text = re.sub(r"(\d) (bytes|[KMG]iB)", "\\1\N{NO-BREAK SPACE}\\2", text)
+    lines = textwrap.wrap(
+        text,
+        max(columns, 10),
+        initial_indent=first,
+        subsequent_indent=others,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines] or [""]
 
 
 def closest_words(name: str, names: Iterable[str]) -> str | None:

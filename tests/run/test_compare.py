@@ -12,7 +12,7 @@ import pytest
 import rondel
 from rondel.cli import main
 from rondel.errors import RondelError
-from rondel.run.analysis import plot_style
+from rondel.run.analysis import learning_curve
 
 META = {
     "algorithm": "ppo",
@@ -194,7 +194,7 @@ def test_a_picture_says_what_is_drawn(tmp_path: Path, monkeypatch: pytest.Monkey
     for seed in range(4):
         run(tmp_path / "runs" / f"a{seed}", seed, [1, 2 + seed])
     drawn: list[Any] = []
-    monkeypatch.setattr(plot_style, "save", lambda figure, path: drawn.append(figure))
+    monkeypatch.setattr(learning_curve, "save", lambda figure, path: drawn.append(figure))
     for iqm in (False, True):
         rondel.plot(tmp_path / "runs", tmp_path / "x.png", iqm=iqm)
     assert [figure.axes[0].get_ylabel() for figure in drawn] == [
@@ -209,7 +209,7 @@ def test_a_picture_is_as_wide_as_its_longest_line(
     run(tmp_path / "a", 0, [1, 2])  # 200 steps
     run(tmp_path / "b", 0, [1, 2, 3, 4], algorithm="dqn")  # 400
     drawn: list[Any] = []
-    monkeypatch.setattr(plot_style, "save", lambda figure, path: drawn.append(figure))
+    monkeypatch.setattr(learning_curve, "save", lambda figure, path: drawn.append(figure))
     rondel.plot(tmp_path, against="steps")
     left, right = drawn[0].axes[0].get_xlim()
     assert left == 0
@@ -272,7 +272,7 @@ def test_nothing_and_nowhere(tmp_path: Path) -> None:
 def figure_of(folder: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Any:
     """What `plot` would save, laid out."""
     drawn: list[Any] = []
-    monkeypatch.setattr(plot_style, "save", lambda figure, path: drawn.append(figure))
+    monkeypatch.setattr(learning_curve, "save", lambda figure, path: drawn.append(figure))
     rondel.plot(folder, folder / "x.png", **options)
     drawn[0].draw_without_rendering()
     return drawn[0]

@@ -15,7 +15,7 @@ from rondel.execution.stages.memory_limit import bytes_of
 from rondel.execution.workers.jax_envs import JaxEnvs
 from rondel.plan.parser import parse
 from rondel.run.preflight.explain import Explanation
-from rondel.run.preflight.messages import Message
+from rondel.run.preflight.explanation import Message
 
 # CartPole observes 4 numbers and has 2 actions, so with 8 hidden units a network is
 # 4 * 8 + 8 + 8 * 2 + 2 = 58 numbers, 232 bytes.

@@ -77,9 +77,9 @@ def test_shards_are_refused_that_fit_one_by_one_only(monkeypatch: pytest.MonkeyP
 
 
 def test_one_copy_of_each_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rondel.run.setup import checks, prepare
+    from rondel.run.setup import prepare
 
-    monkeypatch.setattr(checks, "ShapeModel", None)
+    monkeypatch.setattr(prepare, "ShapeModel", None)
     fields = {k: v for k, v in DQN.items() if k != "tuned"}
     prepare.prepare("dqn", "CartPole-v1", fields=fields | {"plan": "actor*2 | learner"})
     with pytest.raises(TypeError):

@@ -313,28 +313,17 @@ def test_shares_of_a_single_round_are_not_shown(
 def test_a_run_says_it_at_its_end_and_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder, trace = tmp_path / "run", tmp_path / "trace.json"
+    folder = tmp_path / "run"
     plan = ["--plan", "actor*2 | learner", "--on", "threads", "--block", "4"]
     small = ["--lanes", "8", "--rollout", "16", "--epochs", "1", "--hidden", "8"]
     main.main(["train", "ppo", "probe:both", "--steps", "600", "--out", str(folder), *small, *plan])
     assert f"Advice: rondel profile {folder}" in " ".join(capsys.readouterr().err.split())
-    main.main(["profile", str(folder), "--no-stages", "--trace", str(trace)])
+    main.main(["profile", str(folder), "--no-stages"])
     table, _, text = (said := capsys.readouterr().out).partition("\n\n")
     assert text.startswith("Bottleneck: ")
-    assert said.endswith(f"\n\nTrace: {trace}\n")
     assert all(len(line) <= 80 for line in said.splitlines() if str(tmp_path) not in line)
     assert "actor, 2 copies\n" in table
-    before = (folder / "config.json").read_bytes()
-    for taken in (folder / "config.json", trace):
-        with pytest.raises(RondelError, match="already exists"):
-            rondel.profile(folder, stages=False, trace=taken)
-    assert (folder / "config.json").read_bytes() == before
-    rondel.profile(folder, stages=False, trace=trace, overwrite=True)
-    with pytest.raises(RondelError, match="there is no folder"):
-        rondel.profile(folder, stages=False, trace=tmp_path / "nowhere" / "trace.json")
-    with pytest.raises(RondelError, match="must end in"):
-        rondel.profile(folder, stages=False, trace=tmp_path / "trace.png")
-    events = json.loads(trace.read_text())["traceEvents"]
+    events = json.loads((folder / "trace.json").read_text())["traceEvents"]
     rows = {event["args"]["name"] for event in events if event["ph"] == "M"}
     assert rows == {"actor 1 of 2", "actor 2 of 2", "learner", "driver"}
     spans = [event for event in events if event["ph"] == "X"]
@@ -395,11 +384,11 @@ def test_what_is_no_run_or_has_no_profile_yet_gets_a_sentence(tmp_path: Path) ->
     )
     refused(tmp_path / "new" / "config.json", "is a file")
     (tmp_path / "five" / "a" / "seed-0" / "checkpoints").mkdir(parents=True)
-    refused(tmp_path / "five", "holds a run. Use .*five/a/seed-0")
+    refused(tmp_path / "five", "is a folder of runs. Use one of them, such as .*five/a/seed-0")
     (tmp_path / "five" / "a" / "seed-1" / "checkpoints").mkdir(parents=True)
-    refused(tmp_path / "five", "holds 2 runs. Use one of them, such as .*five/a/seed-0")
+    refused(tmp_path / "five", "is a folder of runs. Use one of them, such as .*five/a/seed-0")
     refused(tmp_path / "five" / "a", "the runs of 2 seeds. Use one of them")
-    with pytest.raises(RondelError, match=r"holds 2 runs\. Use one of them, such as"):
+    with pytest.raises(RondelError, match=r"is a folder of runs\. Use one of them, such as"):
         rondel.evaluate(tmp_path / "five")
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import rondel
 from fuzz import QUICK_AND_LONG, anything, holds, mutated, sentence
 from rondel import RondelError
-from rondel.run.storage import checkpoint, locate, metadata
+from rondel.run.storage import checkpoint, locate, run_folder
 from rondel.run.storage.checkpoint import CheckpointError
 from rondel.run.storage.locate import META, STATE
 from run import saved
@@ -103,7 +103,7 @@ def test_any_json_in_a_meta_is_read_or_gets_a_sentence(effort, real, tmp_path):
 
     def one(values):
         seal(path, real[1] | values)
-        assert len(sentence(metadata.read, path) or "") < 500
+        assert len(sentence(run_folder.read, path) or "") < 500
 
     holds(one, some, 100 * effort)
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rondel.cli import output
+from rondel.cli import command
 from rondel.execution.backends.lowering import Kind, Lowering
 from rondel.execution.loop.rounds import Report
 from rondel.execution.loop.sync_loop import Limits
@@ -104,7 +104,7 @@ def test_a_speed_that_is_not_known_is_left_out(capsys: pytest.CaptureFixture[str
     list(clock.records([]))
     result = clock.result()
     assert result["steps_per_second"] is None
-    output.print_result(result, as_json=False)
+    command.print_result(result, as_json=False)
     told = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert told == ["algorithm", "env", "seed", "steps", "episodes", "seconds", "path"]
 

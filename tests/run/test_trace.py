@@ -72,9 +72,8 @@ def test_all_copies_are_on_the_clock_of_the_driver(cluster: Any, tmp_path: Path)
         **{"steps": 600, "out": tmp_path / "run", "eval_episodes": 0, "tuned": False},
         **{"hooks": look} | small | there,
     )
-    rondel.profile(tmp_path / "run", stages=False, trace=tmp_path / "trace.json")
     assert nodes == {node["NodeID"] for node in ray.nodes()}
-    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    events = json.loads((tmp_path / "run" / "trace.json").read_text())["traceEvents"]
     names = {event["tid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
     assert sorted(names.values()) == ["actor 1 of 2", "actor 2 of 2", "driver", "learner"]
     spans = [event for event in events if event["ph"] == "X"]

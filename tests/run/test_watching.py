@@ -48,14 +48,14 @@ def test_an_episode_that_goes_on_is_cut(run: rondel.Run, tmp_path: Path) -> None
 def test_the_command(run: rondel.Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert run.path is not None
     (run.path / "watch.gif").touch()  # of another day
-    main.main(["watch", str(run.path), "--json", "--steps", "2", "--checkpoint", "1"])
+    first = run.path / "checkpoints" / "000001"
+    main.main(["watch", str(first), "--json", "--steps", "2"])
     answer = json.loads(capsys.readouterr().out)
     assert answer["path"] == str(run.path / "watch-2.gif")
     assert answer["lengths"] == [2]
     assert (run.path / "watch-2.gif").read_bytes().startswith(b"GIF89a")
     for flags, sentence in {
         ("--out", "watch.avi"): "must end in .gif or .mp4",
-        ("--checkpoint", "7"): "has no checkpoint 7; there are: 1.",
         ("--out", str(run.path / "watch.gif")): "--overwrite",
     }.items():
         with pytest.raises(SystemExit):

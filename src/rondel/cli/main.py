@@ -6,9 +6,8 @@ import sys
 import traceback
 
 import rondel
-from rondel.cli.command import Command
+from rondel.cli.command import Command, discard, print_lines
 from rondel.cli.commands import analysis, listing, playback, training
-from rondel.cli.output import discard, print_lines
 from rondel.errors import OwnCodeError, RondelError
 from rondel.formatting import closest_words
 from rondel.run.training.signals import Terminated

@@ -8,8 +8,7 @@ from typing import Annotated, Literal, TypeAlias
 import tyro
 
 import rondel
-from rondel.cli.command import Command, LoadRun, call
-from rondel.cli.output import print_lines
+from rondel.cli.command import Command, LoadRun, call, print_lines
 from rondel.run.profiling import diagnosis
 
 RunFolders: TypeAlias = Annotated[
@@ -22,8 +21,6 @@ class Profile(LoadRun):
     """Show where time went and what would be faster."""
 
     stages: bool = True  # run a few more rounds, to time the stages of a program one by one
-    trace: str | None = None  # a file for its newest events, for Perfetto or Chrome
-    overwrite: bool = False  # replace an existing trace
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,8 +50,7 @@ class Compare:
 
 def _profile(options: Profile) -> None:
     found = call(rondel.profile, options)
-    trace = [] if options.trace is None else ["", f"Trace: {options.trace}"]
-    print_lines([found.table(), "", *diagnosis.lines(found), *trace])
+    print_lines([found.table(), "", *diagnosis.lines(found)])
 
 
 def _plot(options: Plot) -> None:

@@ -9,8 +9,7 @@ from typing import Annotated, Literal
 import tyro
 
 from rondel.algorithms import catalogue
-from rondel.cli.command import Command
-from rondel.cli.output import print_lines
+from rondel.cli.command import Command, print_lines
 from rondel.envs import registry as worlds
 from rondel.errors import RondelError
 from rondel.execution.backends import registry

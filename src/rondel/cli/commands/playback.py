@@ -8,9 +8,12 @@ from typing import Annotated, Any
 import tyro
 
 import rondel
-from rondel.cli.command import Command, LoadRun, as_arguments, call
-from rondel.cli.output import print_result, stdout_for_result
-from rondel.run.storage.locate import numbered_checkpoint
+from rondel.cli.command import (
+    Command,
+    LoadRun,
+    call,
+    print_result,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,7 +37,6 @@ class Watch(Playback):
     """Make a video of greedy episodes."""
 
     out: str | None = None  # a .gif or an .mp4; by default a new .gif in the run's folder
-    checkpoint: int | None = None  # the number of a checkpoint; by default the newest
     episodes: int = 1  # how many to play
     steps: int = 1_000  # the most that is shown of an episode
     fps: int = 30  # frames per second
@@ -66,10 +68,7 @@ def _eval(options: Eval) -> None:
 
 
 def _watch(options: Watch) -> None:
-    asked = as_arguments(options)
-    path, number = asked.pop("path"), asked.pop("checkpoint")
-    with stdout_for_result():
-        seen = rondel.watch(path if number is None else numbered_checkpoint(path, number), **asked)
+    seen = call(rondel.watch, options)
     result = {"path": str(seen.path), "episodes": options.episodes, "seed": options.seed}
     result |= {"returns": seen.returns, "lengths": seen.lengths, "unfinished": seen.unfinished}
     print_result(result, options.json)

@@ -18,8 +18,10 @@ from rondel.cli.command import (
     joined,
     parse_as,
     parse_options,
+    print_lines,
+    print_result,
+    stdout_for_result,
 )
-from rondel.cli.output import print_lines, print_result, stdout_for_result
 from rondel.errors import RondelError
 from rondel.run.display import display
 from rondel.run.setup.options import Options, override_fields, split_fields, tuned_for

@@ -1,14 +1,17 @@
-"""The learning curve of a run as a picture: return against steps."""
+"""The learning curve of a run as a picture, and the style of all pictures."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from rondel.run.analysis import plot_style
+from rondel.errors import RondelError
 from rondel.run.storage import metrics_file
+from rondel.run.storage.atomic_files import atomic_write
 
+GREY, PALE = "#666666", "#e4e4e4"
 INK, EVALUATED = "#17617c", "#d55e00"
 _MANY = 60  # rows, beyond which a line of their means is drawn
 
@@ -28,7 +31,7 @@ def draw_curve(folder: Path, title: str) -> Path:
 
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.add_subplot()
-    plot_style.apply_style(axes, title, "steps")
+    apply_style(axes, title, "steps")
     if steps.size:
         many = len(steps) >= _MANY
         if many:
@@ -47,13 +50,13 @@ def draw_curve(folder: Path, title: str) -> Path:
         axes.set_xlim(left=0)
         if played.size:
             axes.plot(*played, color=EVALUATED, linewidth=1, marker="o", label="evaluations")
-            axes.legend(frameon=False, labelcolor=plot_style.GREY)
+            axes.legend(frameon=False, labelcolor=GREY)
     else:
         axes.set(xticks=[], yticks=[])
         note, middle = "no finished episode yet", (0.5, 0.5)
-        axes.annotate(note, middle, xycoords="axes fraction", ha="center", color=plot_style.GREY)
+        axes.annotate(note, middle, xycoords="axes fraction", ha="center", color=GREY)
 
-    return plot_style.save(figure, folder / "curve.png")
+    return save(figure, folder / "curve.png")
 
 
 def _smoothed(values: np.ndarray) -> np.ndarray:
@@ -63,3 +66,32 @@ def _smoothed(values: np.ndarray) -> np.ndarray:
     place = np.arange(len(values))
     first, last = np.maximum(place - half, 0), np.minimum(place + half + 1, len(values))
     return np.asarray((sums[last] - sums[first]) / (last - first))
+
+
+def apply_style(axes: Any, title: str, across: str) -> None:
+    """Make a plain panel of returns: few lines, grey labels."""
+    from matplotlib.ticker import EngFormatter  # slow to import
+
+    axes.set_title(title, loc="left", pad=14, fontsize=12, parse_math=False)
+    axes.set_xlabel(across, color=GREY)
+    axes.set_ylabel("return", color=GREY)
+    if across == "steps":  # 50k, 1M
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.tick_params(length=0, pad=6, labelcolor=GREY)
+    axes.spines[["left", "top", "right"]].set_visible(False)
+    axes.spines["bottom"].set_color(GREY)
+    axes.grid(axis="y", color=PALE)
+    axes.set_axisbelow(True)
+
+
+def save(figure: Any, path: Path) -> Path:
+    """Write the picture atomically."""
+    try:
+        with atomic_write(path) as partial:
+            figure.savefig(partial, format="png", dpi=150, bbox_inches="tight", pad_inches=0.2)
+    except OSError as error:
+        raise RondelError(
+            f"Writing the picture {path} failed: {error.strerror}. Make space there, or make the "
+            "folder writable."
+        ) from error
+    return path

@@ -13,9 +13,10 @@ import numpy as np
 
 from rondel.errors import RondelError
 from rondel.formatting import join_words
-from rondel.run.analysis import plot_style
+from rondel.run.analysis import learning_curve
 from rondel.run.analysis.compare import Comparison, Group, compare
 from rondel.run.analysis.interval import interval
+from rondel.run.analysis.learning_curve import GREY
 from rondel.run.storage.atomic_files import refuse_to_replace
 
 AGAINST = {"steps": ("steps",), "seconds": ("seconds",), "both": ("steps", "seconds")}
@@ -65,7 +66,7 @@ def draw(comparison: Comparison, path: Path, against: Sequence[str] = ("steps",)
     rows = figure.subfigures(len(tasks), squeeze=False, height_ratios=high)[:, 0]
     for row, key, task in zip(rows, keys, tasks, strict=True):
         _panels(row, key, task, comparison, against)
-    return plot_style.save(figure, path)
+    return learning_curve.save(figure, path)
 
 
 def _panels(row: Any, key: _Key, task: str, comparison: Comparison, against: Sequence[str]) -> None:
@@ -73,7 +74,7 @@ def _panels(row: Any, key: _Key, task: str, comparison: Comparison, against: Seq
     groups = comparison.tasks[task]
     panels = row.subplots(1, len(against), squeeze=False, sharey=True)[0]
     for axes, kind in zip(panels, against, strict=True):
-        plot_style.apply_style(axes, task, _across(groups, kind))
+        learning_curve.apply_style(axes, task, _across(groups, kind))
         for group, label, ink in zip(groups, key.labels, _INKS * len(groups), strict=False):
             _line(axes, group, label, kind, comparison.iqm, ink)
         axes.set_xlim(left=0)  # when all lines are there: it ends where the longest does
@@ -81,10 +82,10 @@ def _panels(row: Any, key: _Key, task: str, comparison: Comparison, against: Seq
     many = any(len(group.curves) > 1 for group in groups)
     words = "return" + (f", {comparison.middle(task)} of seeds with {_BAND}" if many else "")
     words += "; dashed: evaluations" if any(group.evaluations for group in groups) else ""
-    panels[0].set_ylabel(textwrap.fill(words, _HIGH), color=plot_style.GREY)
+    panels[0].set_ylabel(textwrap.fill(words, _HIGH), color=GREY)
     if len(groups) > 1:
         lines, place = panels[0].get_legend_handles_labels(), "outside lower center"
-        row.legend(*lines, loc=place, ncols=key.columns, frameon=False, labelcolor=plot_style.GREY)
+        row.legend(*lines, loc=place, ncols=key.columns, frameon=False, labelcolor=GREY)
 
 
 class _Key(NamedTuple):

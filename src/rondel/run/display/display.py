@@ -8,9 +8,7 @@ from __future__ import annotations
 import atexit
 import math
 import os
-import re
 import sys
-import textwrap
 from collections.abc import Callable
 from typing import Any, Protocol, TextIO
 
@@ -20,7 +18,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from rondel.formatting import duration, number, short_number
+from rondel.formatting import duration, number, short_number, wrapped
 from rondel.run.display import panel, utilisation
 from rondel.run.display.round_record import RoundRecord
 
@@ -103,8 +101,7 @@ class Lines:
     def start(self, summary: list[tuple[str, str]]) -> None:
         indent = max((len(label) for label, _ in summary), default=0) + 2
         for label, text in summary:
-            for i, line in enumerate(_wrapped(text, 80 - indent)):
-                self._print(f"{'' if i else label:{indent}}{line}")
+            self._print(*wrapped(text, 80, f"{label:{indent}}", " " * indent))
 
     def update(self, record: RoundRecord) -> None:
         self._waiting[record.seed] = record
@@ -112,8 +109,7 @@ class Lines:
             self._show(record)
 
     def note(self, message: str) -> None:
-        for i, line in enumerate(_wrapped(message, 78)):
-            self._print(f"{'  ' if i else ''}{line}")
+        self._print(*wrapped(message, 80, others="  "))
 
     def stop(self, message: str) -> None:
         for record in list(self._waiting.values()):
@@ -121,26 +117,27 @@ class Lines:
         for i, line in enumerate(message.splitlines()):
             # the first may be looked for by a program, and rows of a table stay whole
             whole = i == 0 or "  " in line
-            for part in [line] if whole else _wrapped(line, 80):
-                self._print(part)
+            self._print(*([line] if whole else wrapped(line)))
 
     def _show(self, record: RoundRecord) -> None:
-        for line in _filled(_parts(record)):
-            self._print(line)
+        self._print_parts(_parts(record))
         self._shown[record.seed] = record.seconds
         del self._waiting[record.seed]
         seen = record.utilisation if record.seed is None else None
         if seen and (seen.bound != self._bound or record.seconds - self._bound_at >= _MINUTE):
-            for line in _filled(utilisation.describe(seen)):
-                self._print(line)
+            self._print_parts(utilisation.describe(seen))
             self._bound, self._bound_at = seen.bound, record.seconds
 
-    def _print(self, text: str) -> None:
-        if not text:
-            return
-        text = "".join(c if c.isprintable() else " " for c in text)
+    def _print_parts(self, parts: list[str]) -> None:
+        """Print with commas between the parts, each whole."""
+        whole = ", ".join(part.replace(" ", "\N{NO-BREAK SPACE}") for part in parts)
+        self._print(*wrapped(whole, others="  "))
+
+    def _print(self, *lines: str) -> None:
         encoding = getattr(self._stream, "encoding", None) or "utf-8"
-        self._stream.write(text.encode(encoding, "replace").decode(encoding) + "\n")
+        for line in filter(None, lines):
+            text = "".join(c if c.isprintable() else " " for c in line)
+            self._stream.write(text.encode(encoding, "replace").decode(encoding) + "\n")
         self._stream.flush()
 
 
@@ -161,7 +158,7 @@ class Panel:
         rows.add_column(style="dim", no_wrap=True)
         labels = max((len(label) for label, _ in summary), default=0)
         for label, text in summary:
-            rows.add_row(label, Text("\n".join(_wrapped(text, self._console.width - labels - 6))))
+            rows.add_row(label, Text("\n".join(wrapped(text, self._console.width - labels - 6))))
         self._console.print(Padding(rows, (0, 2)))
         self._live = Live(
             Text("    starting …", style="dim"),
@@ -215,18 +212,6 @@ class Panel:
         self._shown, self._waiting = record.seconds, None
 
 
-def _filled(parts: list[str]) -> list[str]:
-    """Lines of 80 columns with commas between the parts; all but the first are indented."""
-    lines = [""]
-    for i, part in enumerate(parts):
-        text = part if i == len(parts) - 1 else f"{part},"
-        if lines[-1] and len(lines[-1]) + 1 + len(text) > 80:
-            lines.append(f"  {text}")
-        else:
-            lines[-1] += f" {text}" if lines[-1] else text
-    return lines
-
-
 def _parts(record: RoundRecord) -> list[str]:
     """The figures of a log line, as far as they are known; of one of several seeds only a few."""
     alone, total = record.seed is None, record.goal.total_steps
@@ -245,11 +230,3 @@ def _parts(record: RoundRecord) -> list[str]:
     if record.seconds_left:
         parts.append(f"{duration(record.seconds_left)} left")
     return parts
-
-
-def _wrapped(text: str, columns: int) -> list[str]:
-    """Wrap a text, but not between a number and its unit, nor within a path."""
-    kept = re.sub(r"(\d) (bytes|[KMG]iB)", "\\1\N{NO-BREAK SPACE}\\2", text)
-    columns = max(columns, 10)
-    lines = textwrap.wrap(kept, columns, break_on_hyphens=False, break_long_words=False)
-    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines] or [""]

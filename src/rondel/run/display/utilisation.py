@@ -5,14 +5,13 @@ Plain records, so that drawing them needs no run; `profiling.live` fills them in
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from rich.cells import set_cell_size
 from rich.text import Text
 
-from rondel.formatting import plural, size
+from rondel.formatting import plural, size, wrapped
 
 _BAR = 12  # columns of a piece's seen
 _LABEL = 10  # columns of a label
@@ -63,7 +62,7 @@ def describe(seen: Utilisation) -> list[str]:
     turn = "each round" if not seen.lag and not seen.free else f"the time of {seen.piece}"
     busy = [f"{p.short} {p.busy:.0%}" for p in seen.pieces]
     bound = f"bound by {seen.bound} ({seen.part:.0%} of {turn})"
-    held = _held(seen) or ["unknown"]
+    held = _held(seen)
     return [bound, f"busy: {busy[0]}", *busy[1:], f"memory: {held[0]}", *held[1:]]
 
 
@@ -90,7 +89,7 @@ def draw(seen: Utilisation, lag: float | None, width: int) -> list[Text]:
     lines += labelled("bound", seen.text, width)
     if seen.lag or seen.free:
         lines += labelled("lag", _lag(seen, lag), width)
-    return lines + labelled("memory", _memory(seen), width)
+    return lines + labelled("memory", ", ".join(_held(seen)), width)
 
 
 def _names(pieces: Sequence[PieceUtilisation], width: int) -> list[str]:
@@ -118,10 +117,9 @@ def bar(part: float, width: int, style: str) -> Text:
 
 def labelled(label: str, text: str, width: int) -> list[Text]:
     """A label beside a text, which is wrapped."""
-    wrapped = textwrap.wrap(text, max(width - _LABEL, 10), break_on_hyphens=False) or [""]
     return [
         Text.assemble((f"{'' if i else label:{_LABEL}}", "dim"), line)
-        for i, line in enumerate(wrapped)
+        for i, line in enumerate(wrapped(text, width - _LABEL))
     ]
 
 
@@ -142,18 +140,14 @@ def _lag(seen: Utilisation, lag: float | None) -> str:
     return f"weights {bound}{plural(seen.lag, 'round')} old{now}"
 
 
-def _memory(seen: Utilisation) -> str:
-    return ", ".join(_held(seen)) or "unknown"
-
-
 def _held(seen: Utilisation) -> list[str]:
     """Bytes by whose they are, then what is left."""
     held = [("driver", 1, seen.driver_memory)] + [(p.name, p.copies, p.memory) for p in seen.pieces]
     said = [f"{n} {_size(b)}" if c == 1 else f"{n} {c} x {_size(b // c)}" for n, c, b in held if b]
-    return said + ([f"{_size(seen.free_memory)}\N{NO-BREAK SPACE}left"] if seen.free_memory else [])
+    said += [f"{_size(seen.free_memory)}\N{NO-BREAK SPACE}left"] if seen.free_memory else []
+    return said or ["unknown"]
 
 
 def _size(count: int) -> str:
-    """Rounded bytes, without a space at which a line could end."""
-    text = f"{count / 2**20:.0f} MiB" if count < 2**30 else size(count)
-    return text.replace(" ", "\N{NO-BREAK SPACE}")
+    """Rounded bytes."""
+    return f"{count / 2**20:.0f} MiB" if count < 2**30 else size(count)

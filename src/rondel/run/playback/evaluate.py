@@ -15,9 +15,8 @@ from rondel.envs.registry import make
 from rondel.errors import RondelError, at_least
 from rondel.run.policy.evaluation import Evaluation, Evaluator
 from rondel.run.policy.policy import Policy
-from rondel.run.session.load import load
-from rondel.run.session.run import Run
-from rondel.run.storage import locate, metadata, run_folder
+from rondel.run.session.run import Run, load
+from rondel.run.storage import locate, run_folder
 from rondel.types import Env, HostWorld
 
 
@@ -57,24 +56,24 @@ def opened(
     check_deadline(deadline)
     with ExitStack() as stack:
         if not isinstance(what, Run | Policy):
-            own = not run_folder.can_be_made(metadata.read(locate.find_checkpoint(Path(what))).env)
-            bring = env if own else None  # a built-in one need not be that of the run
+            saved = run_folder.read(locate.find_checkpoint(Path(what)))
+            # a built-in one need not be that of the run
+            bring = None if run_folder.can_be_made(saved.env) else env
             brought = {"algorithm": algorithm, "env": bring, "config": config, "network": network}
             what = stack.enter_context(load(what, memory=False, **brought))
         world = _world(what, env)
         if isinstance(world, HostWorld):
             stack.enter_context(forbid_exit_zero(EXITED_EARLY))
-        yield _policy(what), with_deadline(world, deadline or _deadline_of(what))
+        if isinstance(what, Run):
+            deadline = deadline or what.setup.options.deadline
+            what = what.policy
+        yield what, with_deadline(world, deadline or DEADLINE)
 
 
 def check_deadline(deadline: float | None) -> None:
     """Refuse a deadline that is not positive."""
     if deadline is not None and not deadline > 0:
         raise RondelError(f"deadline must be more than 0 seconds, got {deadline}.")
-
-
-def _deadline_of(what: Run | Policy) -> float:
-    return what.setup.options.deadline if isinstance(what, Run) else DEADLINE
 
 
 def _world(what: Run | Policy, env: Any) -> Env | HostWorld:
@@ -92,7 +91,3 @@ def _world(what: Run | Policy, env: Any) -> Env | HostWorld:
             "policy was trained."
         )
     return world
-
-
-def _policy(what: Run | Policy) -> Policy:
-    return what.policy if isinstance(what, Run) else what

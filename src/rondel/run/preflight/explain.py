@@ -8,16 +8,15 @@ from typing import Any
 import jax
 
 from rondel.execution.backends import registry
-from rondel.execution.backends.lowering import Form, Lowering, Program
+from rondel.execution.backends.lowering import Form, Kind, Lowering, Program, Route
 from rondel.execution.hostenv.partition import groups, phases
 from rondel.execution.stages.memory_limit import bytes_of
-from rondel.execution.stages.task import Task, keeps_state
+from rondel.execution.stages.task import Task, keeps_state, without_keys
 from rondel.formatting import plural
 from rondel.plan.pieces import Piece
 from rondel.plan.plan import Plan, copy_name, has_separate_envs
 from rondel.plan.resources import resources_for
-from rondel.run.preflight.explanation import CopyShare, Explanation, PieceReport
-from rondel.run.preflight.messages import messages_of
+from rondel.run.preflight.explanation import CopyShare, Explanation, Leaf, Message, PieceReport
 from rondel.run.setup.prepare import Setup, prepare
 from rondel.run.setup.shape_model import ShapeModel
 from rondel.types import Env
@@ -200,3 +199,27 @@ def _share(task: Task, lowering: Lowering, index: int, copy: int, rows: int) -> 
         part = rows // piece.copies
         mine = (copy * part, (copy + 1) * part - 1)
     return CopyShare(copy_name(plan, index, copy), tuple(lanes), mine)
+
+
+def messages_of(lowering: Lowering, shapes: ShapeModel) -> tuple[Message, ...]:
+    """What leaves a copy in a round, in the order of the ring."""
+    every = (_message(route, shapes) for route in lowering.routes)
+    # inside one program nothing is exchanged for an empty tree
+    keeps_empty = lowering.kind is not Kind.GRADIENT_PARALLEL
+    return tuple(message for message in every if message.leaves or keeps_empty)
+
+
+def _message(route: Route, shapes: ShapeModel) -> Message:
+    tree = jax.eval_shape(without_keys, shapes.message(route.what))
+    leaves = tuple(
+        Leaf(
+            jax.tree_util.keystr(path, simple=True, separator="/"),
+            x.dtype.name,
+            x.shape,
+            x.size * x.dtype.itemsize,
+        )
+        for path, x in jax.tree_util.tree_flatten_with_path(tree)[0]
+    )
+    size = sum(leaf.bytes for leaf in leaves)
+    maker, taker, what, messages = route
+    return Message(maker, taker, what, leaves, size, messages, size * messages)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import textwrap
 from collections.abc import Sequence
 from typing import Any
 
 from rondel.execution.backends import registry
-from rondel.formatting import plural, size
-from rondel.run.preflight.messages import Message
+from rondel.formatting import plural, size, wrapped
+from rondel.run.preflight.render import resources_text, tuned_row, warmup_text
 
-_COLUMNS = 80
 _KEPT = "\N{NO-BREAK SPACE}"  # where no line ends
 _FEW = 8  # arrays of a tree, or copies, that are listed one by one
 
@@ -37,6 +35,29 @@ class PieceReport:
     holds: dict[str, int | None]  # bytes of a copy by stage; None: an environment doesn't say
     needs: dict[str, float]  # resources of the machine, per copy
     shares: tuple[CopyShare, ...]  # by copy
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaf:
+    """An array of a tree."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Message:
+    """What copies of one stage send to copies of another: a message is one tree for one copy."""
+
+    maker: str
+    taker: str
+    what: str
+    leaves: tuple[Leaf, ...]  # of a message
+    message_bytes: int
+    messages: int  # in a round
+    round_bytes: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +96,7 @@ class Explanation:
 def _page(facts: Explanation) -> list[str]:
     waits, lanes = warmup_text(facts.warmup_rounds), plural(facts.lanes, "lane")
     lines = [
-        *_wrapped(f"{facts.algorithm} on {facts.env}, {lanes} in blocks of {facts.block}", 0),
+        *wrapped(f"{facts.algorithm} on {facts.env}, {lanes} in blocks of {facts.block}"),
         "",
         *_labelled("plan", facts.plan),
         *_labelled("on", _place(facts)),
@@ -87,9 +108,8 @@ def _page(facts: Explanation) -> list[str]:
             f"{plural(facts.batch_rows, 'row')}{waits}",
         ),
     ]
-    if facts.tuned:
-        told = ", ".join(f"{name} {value}" for name, value in facts.tuned.items())
-        lines += _labelled("tuned", f"{told} (--no-tuned for the defaults)")
+    for row in tuned_row(facts.tuned):
+        lines += _labelled(*row)
     for piece in facts.pieces:
         lines += ["", *_piece(piece, facts)]
     return [*lines, "", *_messages(facts.messages)]
@@ -124,19 +144,6 @@ def _needs_of_all(facts: Explanation, copies: list[int]) -> str:
         for name, amount in piece.needs.items():
             total[name] = total.get(name, 0.0) + number * amount
     return resources_text(total)
-
-
-def resources_text(needs: dict[str, float]) -> str:
-    """Resources in words: "2 cpu, 1.0 GiB of memory"."""
-    return ", ".join(
-        f"{size(int(amount))} of memory" if name == "memory" else f"{amount:g} {name}"
-        for name, amount in needs.items()
-    )
-
-
-def warmup_text(rounds: int) -> str:
-    """What a warm-up of this many rounds adds to the description of a round."""
-    return f", after {plural(rounds, 'round')} of warm-up" if rounds else ""
 
 
 def _piece(piece: PieceReport, facts: Explanation) -> list[str]:
@@ -190,7 +197,7 @@ def _messages(messages: Sequence[Message]) -> list[str]:
             f"{way:24}{one.what:20}{size(one.message_bytes):>12}{one.messages:>10,}"
             f"{size(one.round_bytes):>12}"
         )
-        lines += _wrapped(_arrays(one), 6)
+        lines += wrapped(_arrays(one), 80, " " * 6, " " * 6)
     total = sum(one.round_bytes for one in messages)
     number = sum(one.messages for one in messages)
     lines.append(f"{'  total':56}{number:>10,}{size(total):>12}")
@@ -211,18 +218,5 @@ def _arrays(one: Message) -> str:
 
 
 def _labelled(label: str, text: str, indent: int = 0) -> list[str]:
-    first, *more = _wrapped(text, 10)
-    return [f"{' ' * indent}{label:{10 - indent}}{first.strip()}", *more]
-
-
-def _wrapped(text: str, indent: int) -> list[str]:
-    blank = " " * indent
-    lines = textwrap.wrap(
-        text.replace(" - ", f"{_KEPT}-{_KEPT}"),
-        _COLUMNS,
-        initial_indent=blank,
-        subsequent_indent=blank,
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
-    return [line.replace(_KEPT, " ") for line in lines]
+    text = text.replace(" - ", f"{_KEPT}-{_KEPT}")
+    return wrapped(text, 80, f"{' ' * indent}{label:{10 - indent}}", " " * 10)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rondel.execution.backends import registry
 from rondel.execution.backends.lowering import Kind
 from rondel.formatting import plural, size
 from rondel.plan.plan import Plan
 from rondel.plan.resources import resources_for
-from rondel.run.preflight.explanation import resources_text, warmup_text
 
 if TYPE_CHECKING:
     from rondel.run.preflight.memory_estimate import MemoryEstimate, PieceMemory
@@ -48,24 +47,33 @@ def rows(run: Run, cost: MemoryEstimate, room: int) -> list[tuple[str, str]]:
         ("round", f"{steps} per lane, then {plural(algorithm.memory.draws, 'draw')}{waits}"),
         ("memory", memory_text(cost, room)),
         ("until", f"{run.limits.steps:,} steps{until}{since}, seed {task.seed}"),
+        *tuned_row(setup.tuned),
     ]
-    if setup.tuned:
-        told = ", ".join(f"{name} {value}" for name, value in setup.tuned.items())
-        lines.append(("tuned", f"{told} (--no-tuned for the defaults)"))
-    lines += [("note", note) for note in (*_overshoot(run), *run.notes)]
-    lines.append(("folder", str(run.path)))
-    return lines
+    most = task.lanes * algorithm.rollout
+    if most > _FAR * run.limits.steps:
+        over = f"Runs stop at round boundaries ({most:,} steps): this one may exceed --steps by"
+        lines.append(("note", f"{over} up to {most - 1:,}."))
+    lines += [("note", note) for note in run.notes]
+    return [*lines, ("folder", str(run.path))]
 
 
-def _overshoot(run: Run) -> list[str]:
-    """How far a run may go past its limit, where a round is much of it."""
-    most = run.setup.task.lanes * run.setup.task.algorithm.rollout
-    if most <= _FAR * run.limits.steps:
-        return []
-    return [
-        f"Runs stop at round boundaries ({most:,} steps): this one may exceed --steps by up to "
-        f"{most - 1:,}."
-    ]
+def tuned_row(tuned: dict[str, Any]) -> list[tuple[str, str]]:
+    """The row of tuned settings, if there are any."""
+    said = ", ".join(f"{name} {value}" for name, value in tuned.items())
+    return [("tuned", f"{said} (--no-tuned for the defaults)")] if tuned else []
+
+
+def resources_text(needs: dict[str, float]) -> str:
+    """Resources in words: "2 cpu, 1.0 GiB of memory"."""
+    return ", ".join(
+        f"{size(int(amount))} of memory" if name == "memory" else f"{amount:g} {name}"
+        for name, amount in needs.items()
+    )
+
+
+def warmup_text(rounds: int) -> str:
+    """What a warm-up of this many rounds adds to the description of a round."""
+    return f", after {plural(rounds, 'round')} of warm-up" if rounds else ""
 
 
 def _placed(run: Run, cost: MemoryEstimate) -> list[tuple[str, str]]:

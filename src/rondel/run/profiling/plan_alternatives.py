@@ -18,8 +18,7 @@ from rondel.plan.parser import parse
 from rondel.plan.pieces import Piece
 from rondel.plan.plan import Plan
 from rondel.run.setup import jax_process
-from rondel.run.setup.checks import check_plan
-from rondel.run.setup.prepare import Setup
+from rondel.run.setup.prepare import Setup, check_plan
 
 _ACTING = ("env", "policy")
 

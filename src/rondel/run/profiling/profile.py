@@ -16,11 +16,11 @@ from rondel.run.profiling import stage_timing
 from rondel.run.profiling.advice import Case, advise
 from rondel.run.profiling.diagnosis import diagnose
 from rondel.run.profiling.plan_alternatives import alternative
-from rondel.run.profiling.profile_files import FILE, read, save_trace, write
+from rondel.run.profiling.profile_files import FILE, read, write
 from rondel.run.profiling.run_profile import Profile, take_profile
 from rondel.run.session.run import Run
 from rondel.run.setup.prepare import Setup
-from rondel.run.storage import locate, metadata
+from rondel.run.storage import locate, run_folder
 from rondel.run.storage.run_folder import home_of, setup_from
 
 _PROGRAMS = ("actor", "learner", "all")  # several stages in one
@@ -35,14 +35,12 @@ def profile(
     env: Any = None,
     config: Any = None,
     network: Any = None,
-    trace: str | os.PathLike[str] | None = None,
-    overwrite: bool = False,
 ) -> Profile:
     """Say where the time of a run went, with advice: of a running one, or from a run's folder.
 
     The `stages` of a program are timed one by one, once for each folder. That and advice on plans
-    need an algorithm, environment or network of your own again. `trace` is a file for the newest
-    events, for Perfetto and Chrome; an existing file is kept without `overwrite`.
+    need an algorithm, environment or network of your own again. The newest events are in the
+    folder's trace.json, for Perfetto and Chrome.
 
     >>> print(rondel.profile("runs/a").table())
     """
@@ -50,13 +48,11 @@ def profile(
         return _with_advice(take_profile(run)[0], run.setup)
     folder = _home(Path(run))
     found = read(folder)
-    if trace is not None:
-        save_trace(folder, Path(trace), overwrite)
     brought = {"algorithm": algorithm, "env": env, "config": config, "network": network}
     setup = None
     try:
         with nullcontext() if found.facts.traced else forbid_exit_zero(EXITED_EARLY):
-            saved = metadata.read(locate.find_checkpoint(folder))
+            saved = run_folder.read(locate.find_checkpoint(folder))
             setup = setup_from(saved, **brought, placing={})
             if stages and can_time_stages(found):
                 found = _with_stages(found, setup, algorithm=algorithm, network=network)

@@ -12,10 +12,9 @@ from typing import Any, get_type_hints
 from rondel.errors import RondelError
 from rondel.run.profiling.run_profile import CopyTimes, Piece, Profile, RunFacts, TimeShare
 from rondel.run.setup.options import fits
-from rondel.run.storage.atomic_files import refuse_to_replace, replace_file
+from rondel.run.storage.atomic_files import replace_file
 
 FILE, TRACE = "profile.json", "trace.json"
-_WHEN = "A run writes it at its end and with each checkpoint."
 _PARTS = ("part", "lost")  # of one; sums and clocks are rounded
 _MOST = 1.001
 
@@ -31,18 +30,6 @@ def write(folder: Path, profile: Profile, events: list[dict[str, Any]] | None = 
             replace_file(folder / name, text + "\n")
 
 
-def save_trace(folder: Path, target: Path, overwrite: bool) -> None:
-    """Copy a run's trace to a file."""
-    if target.suffix != ".json":
-        raise RondelError(f"A trace is JSON: {target} must end in .json.")
-    refuse_to_replace(target, overwrite)
-    try:
-        replace_file(target, (folder / TRACE).read_bytes())
-    except OSError as error:
-        there = f" {_WHEN}" if not (folder / TRACE).exists() else ""
-        raise RondelError(f"Writing {target} failed: {error.strerror}.{there}") from error
-
-
 def read(folder: Path) -> Profile:
     """Read what `write` wrote, and refuse what it would not have written."""
     path = folder / FILE
@@ -54,7 +41,10 @@ def read(folder: Path) -> Profile:
         facts = _checked(RunFacts(*values.pop("facts")))
         return _checked(Profile(**values, facts=facts, pieces=pieces, driver=own))
     except OSError as error:
-        raise RondelError(f"{path} can't be read: {error.strerror}. {_WHEN}") from error
+        raise RondelError(
+            f"{path} can't be read: {error.strerror}. A run writes it at its end and with each "
+            "checkpoint."
+        ) from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise RondelError(
             f"{path} is not a profile of this version of Rondel. `rondel resume` writes a new one."

@@ -1,4 +1,4 @@
-"""A run: a ring with limits, to be stepped through, evaluated and saved."""
+"""A run: a ring with limits, to be stepped through, evaluated and saved, and its `load`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from rondel.envs.guard.guarded_env import with_deadline
 from rondel.errors import RondelError, at_least
 from rondel.execution.backends.protocol import Backend
-from rondel.execution.backends.registry import BackendOptions, find
+from rondel.execution.backends.registry import IN_DRIVER, BackendOptions, find
 from rondel.execution.loop.ring import Ring
 from rondel.execution.loop.rounds import Report
 from rondel.execution.loop.sync_loop import Limits, run_rounds
@@ -24,10 +24,11 @@ from rondel.plan.resources import resources_for
 from rondel.run.policy.evaluation import Evaluation, Evaluator
 from rondel.run.policy.policy import Policy
 from rondel.run.setup.prepare import Setup
-from rondel.run.storage import checkpoint, locate
-from rondel.run.storage.metadata import SavedRun, read
-from rondel.run.storage.run_folder import run_metadata
+from rondel.run.storage import checkpoint, locate, run_folder
+from rondel.run.storage.run_folder import SavedRun
 from rondel.types import Tree
+
+OTHER_MACHINE = "XLA had other flags or threads before: last digits may differ."
 
 
 def create_backend(setup: Setup) -> Backend:
@@ -106,7 +107,7 @@ class Run:
         where = Path(folder) if folder else self.path
         if where is None:
             raise RondelError("This run has no folder: name one, run.save(folder).")
-        meta = run_metadata(self.setup, self.limits)
+        meta = run_folder.run_metadata(self.setup, self.limits)
         ring = self.ring
         meta |= {"round": ring.round, "steps": ring.steps, "in_flight": len(ring.pending)}
         meta |= {"eval_episodes": self.eval_episodes, "eval_every": self.eval_every}
@@ -117,7 +118,7 @@ class Run:
 
     def restore(self, path: Path, with_memory: bool = True) -> None:
         """Restore a checkpoint; the memory stays empty if it is gone or left out."""
-        saved = read(path)
+        saved = run_folder.read(path)
         empty = self.ring.stored()
         like = self.ring.tree_like(saved.in_flight)
         state, memory, _ = checkpoint.load(path, like, empty if with_memory else None)
@@ -162,6 +163,38 @@ class Run:
             f"{saved} If observations and rewards are finite, use a smaller learning_rate or "
             "max_grad_norm, or scale_rewards."
         )
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    algorithm: Any = None,
+    env: Any = None,
+    config: Any = None,
+    network: Any = None,
+    memory: bool = True,
+    **placing: Any,
+) -> Run:
+    """Load a run from its newest checkpoint or a given one, to query, evaluate or continue it.
+
+    It runs in this process, unless `placing` says otherwise: plan, lag, free, on, resources,
+    address, deadline, restarts. Without `memory` the replay memory is not read.
+    """
+    placing = {"on": IN_DRIVER, "resources": None, "address": None} | placing
+    found = locate.find_checkpoint(Path(path))
+    before = run_folder.read(found)
+    limits = resumed_limits(before)
+    run_folder.check_lanes(found, before)
+    setup = run_folder.setup_from(before, algorithm, env, config, network, placing)
+    run_folder.check_learner(found, setup)
+    run = Run(setup, limits, run_folder.home_of(found))
+    try:
+        run.restore(found, memory)
+    except BaseException:
+        run.close()
+        raise
+    run.notes += [] if before.machine == setup.machine else [OTHER_MACHINE]
+    return run
 
 
 def check_limits(steps: int, until_return: float | None) -> Limits:

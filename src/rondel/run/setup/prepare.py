@@ -6,6 +6,8 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Set
 from functools import partial
+from importlib import import_module
+from math import lcm
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -16,18 +18,21 @@ from rondel.algorithms import catalogue
 from rondel.algorithms.wrappers import with_observation_normalisation, with_reward_scaling
 from rondel.envs.guard.check import check
 from rondel.envs.guard.crash_report import report_if_process_dies
-from rondel.envs.registry import is_builtin, make
-from rondel.errors import RondelError
+from rondel.envs.registry import id_without_world, is_builtin, make, world_of
+from rondel.errors import OwnCodeError, RondelError
 from rondel.execution.backends import registry
 from rondel.execution.backends.lowering import Kind, Lowering, devices_for, lower
-from rondel.execution.stages import initial
-from rondel.execution.stages.memory_limit import bytes_of
+from rondel.execution.stages import initial, learning
+from rondel.execution.stages.memory_limit import bytes_of, check_fits_in_memory
 from rondel.execution.stages.task import Task
 from rondel.execution.telemetry.timeouts import timeouts_for
+from rondel.formatting import divisors, join_words, nearest
+from rondel.nets.torso import described
 from rondel.plan.parser import parse
+from rondel.plan.pieces import Piece, error_at, write
 from rondel.plan.plan import Plan
-from rondel.run.setup import datasets, jax_process, user_network
-from rondel.run.setup.checks import check_plan, check_size
+from rondel.plan.rules import check_fit, first_fault
+from rondel.run.setup import datasets, jax_process
 from rondel.run.setup.options import (
     MAX_SECONDS,
     Options,
@@ -36,9 +41,12 @@ from rondel.run.setup.options import (
     split_fields,
     tuned_for,
 )
-from rondel.types import Algorithm, Env, EnvSpec, HostWorld
+from rondel.run.setup.shape_model import ShapeModel
+from rondel.spaces import zeros
+from rondel.types import Algorithm, Env, EnvSpec, HostWorld, Network
 
 _PARTS = {"network", "demonstrations", "model"}  # what a `make` may take beside config and spec
+PASSED_IN = "own:"  # begins the name of a network that was passed as an argument
 
 
 class Setup(NamedTuple):
@@ -83,7 +91,7 @@ def prepare(
     parts = _PARTS & inspect.signature(found.make).parameters.keys()
     network = rest.get("network") if "network" in parts else None
     if network is not None and not isinstance(network, str):
-        rest["network"] = user_network.name_of(network)
+        rest["network"] = network_name(network)
     world = _make_env(env, own.get("deadline"))
     table = tuned_for(found.name, world.spec.id) if tuned and config is None else {}
     tuned_own, tuned_rest = split_fields(table)
@@ -156,7 +164,7 @@ def _build(
     wrappers = [n for n in ("normalise_observations", "scale_rewards") if getattr(options, n)]
     given: dict[str, Any] = {}
     if "network" in parts and ":" in (path := str(getattr(config, "network", ""))):
-        given["network"] = user_network.load(path if network is None else network, spec)
+        given["network"] = load_network(path if network is None else network, spec)
     if "demonstrations" in parts:
         given["demonstrations"] = datasets.read(getattr(config, "demonstrations", ""), spec)
     if "model" in parts:
@@ -181,8 +189,127 @@ def _build(
     return algorithm
 
 
+def network_name(network: Any) -> str:
+    """The name of a network that was passed as an argument, and must be passed again to resume."""
+    return f"{PASSED_IN}{getattr(network, '__name__', type(network).__name__)}"
+
+
+def is_own_network(kind: Any) -> bool:
+    """Does this field of a Config name a network of the user's own?"""
+    return isinstance(kind, str) and ":" in kind
+
+
+def load_network(given: Any, spec: EnvSpec) -> Network:
+    """The pair (init, apply) that is given, made by a function of the space, or either by path."""
+    network = _imported(given) if isinstance(given, str) else given
+    if callable(network):
+        try:
+            network = network(spec.observation)
+        except Exception as error:
+            raise OwnCodeError(
+                f"{network_name(network)} can't make a network for observations "
+                f"{described(zeros(spec.observation))}: {type(error).__name__}: {error}"
+            ) from error
+    pair = tuple(network) if isinstance(network, tuple | list) else ()
+    if len(pair) != 2 or not all(map(callable, pair)):
+        raise RondelError(
+            "network must be a pair (init, apply), where init(key) gives parameters and "
+            "apply(params, obs) features, or a function of the observation space that returns "
+            f"such a pair, got {network!r}."
+        )
+    return Network(*pair)
+
+
+def _imported(path: str) -> Any:
+    """The object at "package.module:name"."""
+    module, _, name = path.partition(":")
+    try:
+        found = import_module(module)
+    except (ImportError, ValueError) as error:
+        raise RondelError(
+            f"network={path!r}: the module {module} can't be imported ({error}). Write a path to a "
+            "network as package.module:name."
+        ) from error
+    if not hasattr(found, name):
+        raise RondelError(f"network={path!r}: the module {module} has no {name!r}.")
+    return getattr(found, name)
+
+
 def _draw_rows(task: Task, config: Any) -> float:
     """The rows of a draw, as far as the names of its fields tell."""
     length = getattr(config, "sequence", 1) if hasattr(config, "burn_in") else 1
     whole = task.lanes * task.algorithm.rollout / getattr(config, "minibatches", 1)
     return length * getattr(config, "batch", 0) or whole
+
+
+def check_size(task: Task, on: str | None, learner_bytes: int) -> None:
+    """Refuse a run whose rewards, observations or learner are larger than this machine's memory."""
+    if registry.find(on).remote:
+        return
+    lane = max(4 * task.algorithm.rollout, bytes_of(zeros(task.env.spec.observation)))
+    check_fits_in_memory(task.lanes * lane, "A round", "a smaller rollout or fewer lanes")
+    check_fits_in_memory(learner_bytes, "The learner", "a smaller network")
+
+
+def check_plan(task: Task, plan: Plan, options: Options, name: str) -> None:
+    """Refuse a plan that this run can't follow."""
+    if plan.free and options.scale_rewards:
+        raise RondelError(
+            "scale_rewards needs all lanes in every round, and a free run takes lanes as they "
+            "arrive. Leave out one of the two."
+        )
+    if task.algorithm.fresh and isinstance(task.env, Env) and not task.env.pure:
+        world, bare = world_of(task.env.spec.id), id_without_world(task.env.spec.id)
+        on_host = f" Use {world.on_host}:{bare}." if world and world.on_host else ""
+        raise RondelError(
+            f"{name} starts new episodes in every round, but {task.env.spec.id} can't start them "
+            f"inside a program.{on_host}"
+        )
+    labels = task.algorithm.label is not None
+    check_fit(
+        plan,
+        lanes=task.lanes,
+        block=task.block,
+        max_lag=task.algorithm.max_lag,
+        algorithm=name,
+        labels=labels,
+    )
+    shards = plan.copies("memory")
+    if shards == plan.copies("label") == plan.copies("gradient") == 1:
+        return
+    # a copy sees only its own part of a draw: it could not notice that rows are left over
+    rows = shards * ShapeModel(task, plan, options.on).rows
+    for stage in ("label", "gradient"):
+        # labels are made in whole blocks, and so don't depend on the number of copies
+        block = learning.ROWS if labels and stage == "label" else 1
+        if not _splits(rows, plan.copies(stage), block):
+            raise _uneven(plan, stage, rows, block)
+
+
+def _splits(rows: int, copies: int, block: int) -> bool:
+    """Can copies take equal parts of a batch, in whole blocks? One takes all of it."""
+    return copies == 1 or rows % (copies * block) == 0
+
+
+def _uneven(plan: Plan, stage: str, rows: int, block: int) -> RondelError:
+    piece = plan.piece_of(stage)
+    index, copies = plan.pieces.index(piece), piece.copies
+
+    def with_copies(n: int) -> list[Piece]:
+        pieces = list(plan.pieces)
+        pieces[index] = piece._replace(copies=n)
+        return pieces
+
+    fits = [n for n in divisors(rows) if _splits(rows, n, block)]
+    fits = [n for n in fits if not first_fault(with_copies(n))]
+    step = lcm(plan.copies("memory"), copies * block)
+    near = nearest([n for n in (rows // step * step, (rows // step + 1) * step) if n], rows)
+    blocks = f" in blocks of {block}" if block > 1 else ""
+    written = write(plan.pieces)
+    return error_at(
+        f"{piece} cannot share the {rows} rows of a batch evenly{blocks}. Use "
+        f"{join_words(nearest(fits, copies), 'or')} {'copy' if fits[-1] == 1 else 'copies'}, or "
+        f"batches of {join_words(near, 'or')} rows.",
+        written.text,
+        (written.stages[index][0][0], written.copies[index][1]),
+    )

@@ -38,10 +38,6 @@ _DTYPES = f"bool {_INTEGERS} float16 bfloat16 float32 float64".split()
 class CheckpointError(RondelError):
     """A checkpoint that can't be used: damaged, from a newer Rondel, or of other shapes."""
 
-    def __init__(self, words: str, good: Path | None = None) -> None:
-        super().__init__(words)
-        self.good = good  # the newest older one that can be used
-
 
 def save(folder: Path, state: Tree, memory: Tree, meta: dict[str, Any], keep: int = 3) -> Path:
     """Write the next checkpoint of the run in `folder`, then remove all but the newest `keep`.
@@ -219,7 +215,7 @@ def _checked(path: Path, files: tuple[str, ...]) -> tuple[dict[str, Any], dict[s
     except CheckpointError as damage:
         good = _older_good(path)
         hint = f"An older one is good: {good}." if good else "No older one is good."
-        raise CheckpointError(f"{damage} {hint}", good) from None
+        raise CheckpointError(f"{damage} {hint}") from None
 
 
 def _older_good(path: Path) -> Path | None:

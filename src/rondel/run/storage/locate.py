@@ -38,16 +38,6 @@ def find_checkpoint(path: Path) -> Path:
     )
 
 
-def numbered_checkpoint(path: str | Path, number: int) -> Path:
-    """One checkpoint of the run in a folder, by its number."""
-    there = {int(found.name): found for found in listed_if_possible(Path(path) / "checkpoints")}
-    if number not in there:
-        refuse_several(Path(path))
-        known = f"Use one of {', '.join(map(str, there))}." if there else "It has none."
-        raise RondelError(f"{path} has no checkpoint {number}. {known}")
-    return there[number]
-
-
 def refuse_several(path: Path) -> None:
     """Refuse a folder that holds runs, and name one of them."""
     if seeds := sorted(p for p in path.glob("seed-*") if (p / "checkpoints").is_dir()):
@@ -56,11 +46,7 @@ def refuse_several(path: Path) -> None:
         )
     below = (p for glob in ("*", "*/seed-*") for p in path.glob(glob))
     if runs := sorted(p for p in below if (p / "checkpoints").is_dir()):
-        raise RondelError(
-            f"{path} holds a run. Use {runs[0]}."
-            if len(runs) == 1
-            else f"{path} holds {len(runs)} runs. Use one of them, such as {runs[0]}."
-        )
+        raise RondelError(f"{path} is a folder of runs. Use one of them, such as {runs[0]}.")
 
 
 def refuse_file(path: Path) -> None:

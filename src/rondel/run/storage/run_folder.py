@@ -1,4 +1,8 @@
-"""The folder of a run, and the description of the run in it."""
+"""The folder of a run, and the description of the run in it.
+
+Anyone can compute a checksum and write a meta.json: with wrong types, with huge numbers, with sizes
+that the arrays beside it don't have. These are refused before anything is allocated.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,17 @@ import dataclasses
 import importlib.metadata
 import json
 import os
+import reprlib
 import time
+import typing
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
 
 from rondel import spaces
 from rondel.algorithms import catalogue
@@ -18,13 +28,14 @@ from rondel.envs.registry import id_without_world, names
 from rondel.envs.world import split
 from rondel.errors import RondelError
 from rondel.execution.loop.sync_loop import Limits
+from rondel.execution.stages import initial
+from rondel.execution.stages.memory_limit import bytes_of
 from rondel.plan.parser import parse
-from rondel.run.setup.options import Options
-from rondel.run.setup.prepare import Setup, prepare
-from rondel.run.setup.user_network import is_own
+from rondel.run.setup.options import Options, fits
+from rondel.run.setup.prepare import Setup, is_own_network, prepare
 from rondel.run.storage.atomic_files import replace_file
-from rondel.run.storage.locate import META
-from rondel.run.storage.metadata import SavedRun
+from rondel.run.storage.checkpoint import CheckpointError, read_meta, read_shapes
+from rondel.run.storage.locate import META, STATE
 
 
 def claim(out: str | os.PathLike[str] | None, name: str, env_id: str, which: str) -> Path:
@@ -121,6 +132,69 @@ def run_metadata(setup: Setup, limits: Limits) -> dict[str, Any]:
     }
 
 
+class SavedRun(NamedTuple):
+    """The metadata of a run."""
+
+    algorithm: str
+    env: str
+    seed: int
+    config: dict[str, Any] | None  # None if it was not a dataclass
+    options: dict[str, Any]
+    total_steps: int
+    until_return: float | None
+    machine: str
+    round: int
+    steps: int
+    in_flight: int  # rounds started but not learned from
+    eval_episodes: int
+    eval_every: int
+
+
+_BELOW = {
+    "seed": 2**32,
+    "total_steps": 2**63,
+    "round": 2**31,
+    "steps": 2**63,
+    "in_flight": 2_000,
+    "eval_episodes": 2**31,
+    "eval_every": 2**63,
+}
+
+
+def read(path: Path) -> SavedRun:
+    """The metadata of the run whose checkpoint is in `path`."""
+    meta = read_meta(path)
+    for name, hint in typing.get_type_hints(SavedRun).items():
+        if name not in meta:
+            raise CheckpointError(f"{path} has no {name} in its metadata.")
+        value = meta[name]
+        sensible = name not in _BELOW or (fits(value, int) and 0 <= value < _BELOW[name])
+        if not fits(value, hint) or not sensible:
+            raise CheckpointError(
+                f"{path} has {name}={reprlib.repr(value)}, which Rondel does not write."
+            )
+    return SavedRun(*(meta[name] for name in SavedRun._fields))
+
+
+def check_lanes(path: Path, saved: SavedRun) -> None:
+    """Refuse metadata with another number of lanes than the arrays."""
+    lanes = saved.options.get("lanes")
+    shapes = read_shapes(path)
+    held = {shape[:1] for name, shape in shapes.items() if name.startswith("lanes/")}
+    if not fits(lanes, int) or held != {(lanes,)}:
+        raise CheckpointError(f"{path} has lanes={reprlib.repr(lanes)}, but its arrays differ.")
+
+
+def check_learner(path: Path, setup: Setup) -> None:
+    """Refuse metadata with larger networks than the arrays could hold."""
+    asked = bytes_of(jax.eval_shape(partial(initial.init_learner, setup.task), np.uint32(0)))
+    held = (path / STATE).stat().st_size
+    if asked > held:
+        raise CheckpointError(
+            f"{path} has a learner of {asked:,} bytes, but its arrays take only {held:,}."
+        )
+
+
 PLACING = ("plan", "lag", "free", "on", "resources", "address", "deadline", "restarts")
 
 
@@ -164,7 +238,7 @@ def setup_from(
     if config is None and saved.config is not None:
         fields |= saved.config
     # a file from a stranger must not say what is imported
-    if network is None and is_own(fields.get("network")):
+    if network is None and is_own_network(fields.get("network")):
         raise RondelError(
             f"This run has a network of your own, {fields['network']!r}: pass it again, with "
             "network=… in Python or --network on the command line."

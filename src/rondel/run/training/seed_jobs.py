@@ -9,10 +9,9 @@ from typing import Any
 from rondel.errors import RondelError
 from rondel.execution.loop.sync_loop import Limits, is_over
 from rondel.execution.stages.episode_stats import RecentEpisodes
-from rondel.run.session.load import OTHER_MACHINE
-from rondel.run.session.run import resumed_evaluation, resumed_limits
+from rondel.run.session.run import OTHER_MACHINE, resumed_evaluation, resumed_limits
 from rondel.run.setup.prepare import Setup
-from rondel.run.storage import checkpoint, locate, metadata, run_folder
+from rondel.run.storage import checkpoint, locate, run_folder
 from rondel.run.training.multi_seed import Job
 
 _MOST = 1_000  # each has a folder, and a place in the program
@@ -52,7 +51,7 @@ def resumed_jobs(
     found = {seed: locate.find_checkpoint(mine) for seed, mine in seeds.items() if _is_begun(mine)}
     if not found:
         locate.find_checkpoint(next(iter(seeds.values())))  # says what to give instead
-    read = {seed: metadata.read(where) for seed, where in found.items()}
+    read = {seed: run_folder.read(where) for seed, where in found.items()}
     like = next(iter(read.values()))
     limits = resumed_limits(like, steps, until_return)
     setup = run_folder.setup_from(like, placing={"on": like.options.get("on")} | placing, **brought)
@@ -61,8 +60,8 @@ def resumed_jobs(
         before, where = read.get(seed, like._replace(seed=seed, round=0)), found.get(seed)
         if where:
             _check_same(where, before, like._replace(seed=seed))
-            metadata.check_lanes(where, before)
-            metadata.check_learner(where, setup)
+            run_folder.check_lanes(where, before)
+            run_folder.check_learner(where, setup)
             ended.append(_is_ended(where, before, limits))
         notes = () if before.machine == setup.machine else (OTHER_MACHINE,)
         asked = resumed_evaluation(before, *evaluation)
@@ -81,7 +80,7 @@ def _is_begun(path: Path) -> bool:
     return any((path / "checkpoints").glob("[0-9]*"))
 
 
-def _check_same(path: Path, before: metadata.SavedRun, like: metadata.SavedRun) -> None:
+def _check_same(path: Path, before: run_folder.SavedRun, like: run_folder.SavedRun) -> None:
     """Refuse a run that differs from the others in more than its seed."""
     names = ("algorithm", "env", "seed", "config", "options")
     if others := [name for name in names if getattr(before, name) != getattr(like, name)]:
@@ -91,7 +90,7 @@ def _check_same(path: Path, before: metadata.SavedRun, like: metadata.SavedRun) 
         )
 
 
-def _is_ended(path: Path, before: metadata.SavedRun, limits: Limits) -> bool:
+def _is_ended(path: Path, before: run_folder.SavedRun, limits: Limits) -> bool:
     """Has a run reached its limits, and written all that it writes at its end?"""
     kept = checkpoint.read_arrays(path, "recent/")
     held: list[Any] = [kept[f"recent/{name}"] for name in RecentEpisodes._fields]

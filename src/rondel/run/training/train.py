@@ -12,21 +12,20 @@ from rondel.errors import RondelError
 from rondel.execution.loop.sync_loop import Limits, is_finished
 from rondel.formatting import number
 from rondel.run.display.display import Display, Silent
-from rondel.run.session.load import load
 from rondel.run.session.run import (
     Run,
     check_evaluation,
     check_integer,
     check_limits,
+    load,
     resumed_evaluation,
     resumed_limits,
 )
 from rondel.run.setup import jax_process
 from rondel.run.setup.prepare import Setup, prepare
-from rondel.run.storage import locate, loggers, metadata, run_folder
+from rondel.run.storage import locate, loggers, run_folder
 from rondel.run.training.hooks import UserHook, as_hooks
 from rondel.run.training.multi_seed import Runs, run_seeds
-from rondel.run.training.resume_hint import offer_resume_hint
 from rondel.run.training.seed_jobs import jobs_for, resumed_jobs
 from rondel.run.training.train_loop import estimate_memory, run_training
 
@@ -151,22 +150,18 @@ def resume(
     """
     began = time.monotonic()
     log, own = loggers.names_in(log), as_hooks(hooks)
-    asked: dict[str, Any] = {"steps": steps, "until_return": until_return, "env": env}
-    asked |= {"eval_episodes": eval_episodes, "eval_every": eval_every, "algorithm": algorithm}
-    asked |= {"network": network, "log": tuple(log)}
-    with offer_resume_hint(asked | placing):
-        if seeds := run_folder.seeds_in(Path(path)):
-            brought = {"algorithm": algorithm, "env": env, "config": config, "network": network}
-            wanted = (steps, until_return, eval_episodes, eval_every)
-            jobs = resumed_jobs(Path(path), seeds, wanted, brought, placing)
-            return run_seeds(jobs, Path(path), own, display, began, log)
-        found = locate.find_checkpoint(Path(path))
-        before = metadata.read(found)
-        limits = resumed_limits(before, steps, until_return)
-        evaluation = resumed_evaluation(before, eval_episodes, eval_every)
-        placing = {"on": before.options.get("on")} | placing
-        free = jax_process.free_memory()
-        run = load(found, algorithm=algorithm, env=env, config=config, network=network, **placing)
+    if seeds := run_folder.seeds_in(Path(path)):
+        brought = {"algorithm": algorithm, "env": env, "config": config, "network": network}
+        wanted = (steps, until_return, eval_episodes, eval_every)
+        jobs = resumed_jobs(Path(path), seeds, wanted, brought, placing)
+        return run_seeds(jobs, Path(path), own, display, began, log)
+    found = locate.find_checkpoint(Path(path))
+    before = run_folder.read(found)
+    limits = resumed_limits(before, steps, until_return)
+    evaluation = resumed_evaluation(before, eval_episodes, eval_every)
+    placing = {"on": before.options.get("on")} | placing
+    free = jax_process.free_memory()
+    run = load(found, algorithm=algorithm, env=env, config=config, network=network, **placing)
     run.limits = limits
     run.env_named = env if isinstance(env, str) else None
     run.eval_episodes, run.eval_every = evaluation

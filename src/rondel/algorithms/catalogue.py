@@ -14,30 +14,11 @@ from rondel.errors import OwnCodeError, RondelError
 from rondel.formatting import closest_words
 from rondel.types import Algorithm
 
-TABLE = {
-    "ppo": "rondel.algorithms.ppo",
-    "dqn": "rondel.algorithms.dqn",
-    "ddpg": "rondel.algorithms.ddpg",
-    "td3": "rondel.algorithms.td3",
-    "sac": "rondel.algorithms.sac",
-    "qtopt": "rondel.algorithms.qtopt",
-    "apex-ddpg": "rondel.algorithms.apex_ddpg",
-    "c51": "rondel.algorithms.c51",
-    "qrdqn": "rondel.algorithms.qrdqn",
-    "rainbow": "rondel.algorithms.rainbow",
-    "apex": "rondel.algorithms.apex",
-    "gorila": "rondel.algorithms.gorila",
-    "r2d2": "rondel.algorithms.r2d2",
-    "r2d3": "rondel.algorithms.r2d3",
-    "pg": "rondel.algorithms.pg",
-    "a2c": "rondel.algorithms.a2c",
-    "a3c": "rondel.algorithms.a3c",
-    "impala": "rondel.algorithms.impala",
-    "appo": "rondel.algorithms.appo",
-    "es": "rondel.algorithms.es",
-    "ars": "rondel.algorithms.ars",
-    "alphazero": "rondel.algorithms.alphazero",
-}
+_NAMES = (
+    *("ppo", "dqn", "ddpg", "td3", "sac", "qtopt", "apex-ddpg", "c51", "qrdqn", "rainbow", "apex"),
+    *("gorila", "r2d2", "r2d3", "pg", "a2c", "a3c", "impala", "appo", "es", "ars", "alphazero"),
+)
+TABLE = {name: f"rondel.algorithms.{name.replace('-', '_')}" for name in _NAMES}
 
 
 class Entry(NamedTuple):

@@ -59,47 +59,42 @@ def _check_traceable(env: Env) -> None:
 
     b, spec, random = 2, env.spec, np.random.default_rng(0)
     keys = jax.random.split(jax.random.key(0, impl="threefry2x32"), b)
-    if env.pure:
-        _check_tracing(env, keys, random)
-    init, advance = jax.jit(env.init) if env.pure else env.init, jax.jit(env.step)
-    with attempt(spec.id, "init()"):
-        state, step = init(keys)
+    init, advance = (jax.jit(env.init), jax.jit(env.step)) if env.pure else (env.init, env.step)
+    state, step = _called(spec, "init()", init, keys)
     try:
         _check_step(spec, step, b, f"init() of {spec.id}")
         for _ in range(STEPS):
             stacks = _stacks(spec, step)
             action = random_action(spec.action, b, random, mask_of(step.obs))
-            with attempt(spec.id, f"step({action!r})"):
-                state, step = advance(state, action)
+            after, step = _called(spec, f"step({action!r})", advance, state, action)
             _check_step(spec, step, b, f"step() of {spec.id}", stacks)
+            if env.pure:
+                _check_state(spec, state, after)
+            state = after
     finally:
         if env.close is not None:
             env.close(state)
 
 
-def _check_tracing(env: Env, keys: Any, random: np.random.Generator) -> None:
-    """Check shapes and dtypes by tracing."""
-    import jax
-
-    b, spec = len(keys), env.spec
-
-    def traced(function: Any, call: str, *args: Any) -> Any:
+def _called(spec: EnvSpec, doing: str, function: Any, *args: Any) -> Any:
+    """What a function of a traceable environment returns: its state and a Step."""
+    call = f"{doing.partition('(')[0]}() of {spec.id}"
+    with attempt(spec.id, doing):
         try:
-            result = jax.eval_shape(function, *args)
+            result = function(*args)
         except Exception as error:
             raise EnvError(f"{call} raised {type(error).__name__}: {error}") from error
-        if not (isinstance(result, tuple) and len(result) == 2):
-            raise RondelError(f"{call} must return (state, Step), got {result}.")
-        _check_shapes(spec, result[1], b, call)
-        return result[0]
+    if not (isinstance(result, tuple) and len(result) == 2):
+        raise RondelError(f"{call} must return (state, Step), got {result}.")
+    return result
 
-    state = traced(env.init, f"init() of {spec.id}", keys)
-    after = traced(env.step, f"step() of {spec.id}", state, random_action(spec.action, b, random))
-    before, after = _described(state), _described(after)
-    if before != after:
+
+def _check_state(spec: EnvSpec, state: Tree, after: Tree) -> None:
+    before, now = _described(state), _described(after)
+    if before != now:
         raise RondelError(
             f"step() of {spec.id} must keep the structure, shapes and dtypes of its state: got "
-            f"{dict(before - after)}, returned {dict(after - before)}."
+            f"{dict(before - now)}, returned {dict(now - before)}."
         )
 
 

@@ -13,7 +13,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
@@ -33,31 +33,25 @@ class _Call(NamedTuple):
 
 
 class Watchdog:
-    """Times calls from another thread. `last` is called before it ends the process.
+    """Times calls from another thread.
 
     `when` says in what part of a run, for messages. `native` sets faulthandler's timer for each
     call too. Calls outside the main thread can't be interrupted: a warning names them.
     """
 
-    def __init__(
-        self,
-        seconds: float,
-        when: str,
-        last: Callable[[], None] = lambda: None,
-        native: bool = False,
-    ) -> None:
-        self._seconds, self._when, self._last = seconds, when, last
+    def __init__(self, seconds: float, when: str, native: bool = False) -> None:
+        self._seconds, self._when = seconds, when
         self._is_main = threading.current_thread() is threading.main_thread()
         self._native = native and self._is_main
         self._lock, self._over = threading.Lock(), threading.Event()
-        self._now: _Call | None = None
+        self.now: _Call | None = None
         self._message = ""  # about the call that took too long
         self._thread: threading.Thread | None = None
 
     @contextmanager
     def watch(self, env: str, doing: object, seconds: float | None = None) -> Iterator[None]:
         """Time what an environment does within; an EnvError if it was interrupted for it."""
-        before = self._now
+        before = self.now
         try:
             try:
                 self._set(_Call(env, doing, seconds or self._seconds, time.monotonic()))
@@ -77,7 +71,7 @@ class Watchdog:
         self._over.set()
 
     def _set(self, call: _Call | None) -> None:
-        self._now = call
+        self.now = call
         if self._thread is None:
             self._thread = threading.Thread(target=self._look, name="rondel-watchdog", daemon=True)
             self._thread.start()
@@ -90,7 +84,7 @@ class Watchdog:
     def _look(self) -> None:
         while not self._over.wait(min(1.0, self._seconds / 4)):
             with self._lock:
-                call = self._now
+                call = self.now
                 if call is None or time.monotonic() - call.since < call.seconds:
                     continue
                 self._message = (
@@ -103,11 +97,10 @@ class Watchdog:
             if not self._is_main:
                 _log.warning("%s", self._message)
                 return
-            if not self._over.wait(_GRACE) and self._now is call:
+            if not self._over.wait(_GRACE) and self.now is call:
                 self._end_the_process()
 
     def _end_the_process(self) -> None:
-        self._last()
         with suppress(OSError):
             os.write(2, f"rondel: {self._message}\n".encode())
         _leave(_STATUS)

@@ -183,6 +183,6 @@ def test_native_code_that_hears_nothing_ends_with_the_program() -> None:
     )
     assert done.returncode == 2
     assert done.stderr.strip() == (
-        "rondel: gymnasium:CartPole-v1 has taken 0.5 s in step([1]) while it was played in. If it "
+        "rondel: gymnasium:CartPole-v1 has taken 0.5 s in step() while it was played in. If it "
         "does not hang, use a longer --deadline."
     )

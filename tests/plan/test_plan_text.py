@@ -141,7 +141,7 @@ def test_what_is_asked_goes_before_what_the_preset_says():
         ("impala*auto", "actor*auto | learner"),
         ("apex*4..16", "actor*4..16 | memory*2 | gradient+update"),
         ("seed*auto", "env*auto | policy+learner"),
-        ("sebulba * 2 .. 8", "env*2..8 | policy | learner"),
+        ("sebulba * 2..8", "env*2..8 | policy | learner"),
     ],
 )
 def test_presets_scale(text, plan):

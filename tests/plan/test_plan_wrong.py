@@ -101,7 +101,7 @@ A stage is missing before `*`. Use {NAMES} or actor.
   actor* | learner
        ^""",
     "copies of copies": """
-This piece has two numbers of copies.
+Unexpected `*`: `+` joins stages, `|` cuts, `*4` makes copies.
   actor*4*2 | learner
          ^""",
     "copies in front": """
@@ -109,15 +109,15 @@ The number of copies comes after the piece: `actor*4`.
   4*actor | learner
   ^""",
     "copies within a piece": """
-Copies are of the whole piece, so `*4` comes at its end: `actor+memory*4`.
+Unexpected `+`: `+` joins stages, `|` cuts, `*4` makes copies.
   actor*4+memory | gradient+update
          ^""",
     "neither joined nor cut": """
-`+` or `|` is missing between actor and learner: `+` keeps them together, `|` cuts.
+Unexpected `learner`: `+` joins stages, `|` cuts, `*4` makes copies.
   actor learner
         ^^^^^^^""",
     "not cut": """
-`|` is missing before learner, to cut there.
+Unexpected `learner`: `+` joins stages, `|` cuts, `*4` makes copies.
   actor*4 learner
           ^^^^^^^""",
     "joined twice": f"""

@@ -5,7 +5,7 @@
     copies = number | number ".." number | "auto"
 
 A name is a stage or an alias; copies are of the whole piece. A range, or `auto`, runs as many as
-the machine has cores for. Blanks are ignored.
+the machine has cores for. Blanks between words and signs are ignored.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ def _read_piece(text: str, words: list[Token], stop: Token) -> tuple[Piece, list
             meaning = ALIASES.get(word.text, (word.text,))
             stages += meaning
             places += [word.place] * len(meaning)
-        elif word is not ending:
-            _expect_plus(text, words[i - 1], word)
+        elif word is not ending and word.text != "+":
+            raise _unexpected(text, word)
     copies, place = _copies(text, words[star:], stop)
     return Piece(tuple(stages), *copies), places, place
 
@@ -101,38 +101,20 @@ def _expect_name(text: str, word: Token) -> None:
         raise _unexpected(text, word)
 
 
-def _expect_plus(text: str, before: Token, word: Token) -> None:
-    if is_word(word):
-        wrong = f"`+` or `|` is missing between {before.text} and {word.text}"
-        raise error_at(f"{wrong}: `+` keeps them together, `|` cuts.", text, word.place)
-    if word.text != "+":
-        raise _unexpected(text, word)
-
-
 def _copies(text: str, words: list[Token], stop: Token) -> tuple[tuple[int, int | None], Place]:
     """The number after `*`, with the least of a range, and its place; 1 where there is none."""
     if not words:
         return (1, None), stop.place
     if len(words) == 1:
         raise error_at("`*` needs a number of copies: `*4`.", text, words[0].place)
-    star, given, *more = _without_blanks(words)
+    star, given, *more = words
     number = _number_or_range(given.text)
     if number is None:
         wanted = "Copies must be an integer, 1 or more, a range (`4..16`) or `auto`"
         raise error_at(f"{wanted}, got {given.text!r}.", text, given.place)
     if more:
-        raise _after_copies(text, given.text, more[0])
+        raise _unexpected(text, more[0])
     return number, (star.start, given.place[1])
-
-
-def _without_blanks(words: list[Token]) -> list[Token]:
-    """`*`, the token after it, and the rest; a range may be written with blanks."""
-    star, first, *rest = words
-    for n in (1, 2):
-        whole = first.text + "".join(word.text for word in rest[:n])
-        if re.fullmatch(_RANGE, whole):
-            return [star, Token(whole, first.start), *rest[n:]]
-    return words
 
 
 def _number_or_range(word: str) -> tuple[int, int | None] | None:
@@ -142,17 +124,6 @@ def _number_or_range(word: str) -> tuple[int, int | None] | None:
     if found := re.fullmatch(_RANGE, word):
         return int(found[2]), int(found[1])
     return (int(word), None) if re.fullmatch(_NUMBER, word) else None
-
-
-def _after_copies(text: str, number: str, word: Token) -> RondelError:
-    if word.text == "+":
-        wrong = f"Copies are of the whole piece, so `*{number}` comes at its end"
-        return error_at(f"{wrong}: `actor+memory*{number}`.", text, word.place)
-    if word.text == "*":
-        return error_at("This piece has two numbers of copies.", text, word.place)
-    if is_word(word):
-        return error_at(f"`|` is missing before {word.text}, to cut there.", text, word.place)
-    return _unexpected(text, word)
 
 
 def _unexpected(text: str, word: Token) -> RondelError:

@@ -50,7 +50,8 @@ def attempt(env: str, doing: str) -> Iterator[None]:
     if _trial is None:
         yield
         return
-    with _trial.watch(env, shortened(doing)):
+    doing = " ".join(doing.split())  # one line
+    with _trial.watch(env, doing if len(doing) <= _LONGEST else f"{doing[:_LONGEST]}…"):
         yield
 
 
@@ -77,9 +78,3 @@ def forbid_exit_zero(message: str) -> Iterator[None]:
     finally:
         active = False  # for code that kept a reference
         os._exit = leave
-
-
-def shortened(what: str) -> str:
-    """One line, cut if it is long."""
-    doing = " ".join(what.split())
-    return doing if len(doing) <= _LONGEST else f"{doing[:_LONGEST]}…"

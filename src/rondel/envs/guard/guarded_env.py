@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-from rondel.envs.guard.crash_report import shortened
 from rondel.envs.guard.watchdog import Watchdog
 from rondel.types import Env, HostWorld, ShownEnv, Step
 
@@ -37,14 +36,6 @@ def with_deadline(world: _World, seconds: float = DEADLINE) -> _World:
     )
 
 
-class _Doing(NamedTuple):
-    name: str
-    argument: Any = ""
-
-    def __str__(self) -> str:
-        return shortened(f"{self.name}({self.argument})")
-
-
 class _Guarded:
     """A `ShownEnv` with a watchdog."""
 
@@ -53,28 +44,28 @@ class _Guarded:
         self._done: set[str] = set()  # kinds of calls that came back
         self._watchdog = Watchdog(seconds, "while it was played in")
         try:
-            self._env = self._call(_Doing("make"), make)
+            self._env = self._call("make", make)
         except BaseException:
             self._watchdog.end()
             raise
 
     def reset(self, seeds: Any) -> Step:
-        return self._call(_Doing("reset", seeds), self._env.reset, seeds)
+        return self._call("reset", self._env.reset, seeds)
 
     def step(self, action: Any) -> Step:
-        return self._call(_Doing("step", action), self._env.step, action)
+        return self._call("step", self._env.step, action)
 
     def picture(self) -> Any:
-        return self._call(_Doing("picture"), self._env.picture)
+        return self._call("picture", self._env.picture)
 
     def close(self) -> None:
         self._watchdog.end()
         self._env.close()
 
-    def _call(self, doing: _Doing, call: Callable[..., _Answer], *arguments: Any) -> _Answer:
-        is_first = doing.name not in self._done
+    def _call(self, name: str, call: Callable[..., _Answer], *arguments: Any) -> _Answer:
+        is_first = name not in self._done
         seconds = max(self._seconds, FIRST) if is_first else self._seconds
-        with self._watchdog.watch(self._id, doing, seconds):
+        with self._watchdog.watch(self._id, f"{name}()", seconds):
             answer = call(*arguments)
-        self._done.add(doing.name)
+        self._done.add(name)
         return answer

@@ -27,7 +27,7 @@ _log = logging.getLogger("rondel")
 
 class _Call(NamedTuple):
     env: str
-    doing: object  # formatted only if it takes too long
+    doing: str
     seconds: float
     since: float
 
@@ -49,7 +49,7 @@ class Watchdog:
         self._thread: threading.Thread | None = None
 
     @contextmanager
-    def watch(self, env: str, doing: object, seconds: float | None = None) -> Iterator[None]:
+    def watch(self, env: str, doing: str, seconds: float | None = None) -> Iterator[None]:
         """Time what an environment does within; an EnvError if it was interrupted for it."""
         before = self.now
         try:

@@ -112,7 +112,8 @@ def _compare(space: Any, obs: Any, call: str) -> None:
     The adapted environment is checked too, but it has cast numbers and cut shapes to fit.
     """
     if isinstance(space, gym_spaces.Dict | gym_spaces.Tuple):
-        for key in space if isinstance(space, gym_spaces.Dict) else range(len(space)):
+        spaces: Any = space.spaces
+        for key in spaces if isinstance(spaces, dict) else range(len(spaces)):
             try:
                 part = obs[key]
             except (KeyError, IndexError, TypeError) as error:
@@ -120,7 +121,7 @@ def _compare(space: Any, obs: Any, call: str) -> None:
                     f"The observation from {call} must have the part {key!r} of its space, got "
                     f"{obs!r}."
                 ) from error
-            _compare(space[key], part, f"{call}, at {key!r},")
+            _compare(spaces[key], part, f"{call}, at {key!r},")
         return
     try:
         array = np.asarray(obs)

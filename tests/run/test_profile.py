@@ -387,7 +387,7 @@ def test_what_is_no_run_or_has_no_profile_yet_gets_a_sentence(tmp_path: Path) ->
     refused(tmp_path / "five", "is a folder of runs. Use one of them, such as .*five/a/seed-0")
     (tmp_path / "five" / "a" / "seed-1" / "checkpoints").mkdir(parents=True)
     refused(tmp_path / "five", "is a folder of runs. Use one of them, such as .*five/a/seed-0")
-    refused(tmp_path / "five" / "a", "the runs of 2 seeds. Use one of them")
+    refused(tmp_path / "five" / "a", "is a folder of runs. Use one of them")
     with pytest.raises(RondelError, match=r"is a folder of runs\. Use one of them, such as"):
         rondel.evaluate(tmp_path / "five")
 

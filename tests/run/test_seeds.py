@@ -137,7 +137,7 @@ def test_all_go_on_from_where_they_were_each_with_its_own_rounds(
         assert_same(out / f"seed-{seed}", whole / f"seed-{seed}")
     with pytest.raises(RondelError, match="already finished"):
         rondel.resume(out)
-    with pytest.raises(RondelError, match=r"runs of 3 seeds. Use one of them, such as .*seed-3"):
+    with pytest.raises(RondelError, match=r"folder of runs. Use one of them, such as .*seed-3"):
         rondel.evaluate(out)
 
 

@@ -110,9 +110,6 @@ def _parse_request(command: Command, argv: list[str]) -> Request:
     name, env, *flags = argv
     names = {flag.partition("=")[0].replace("_", "-") for flag in flags}
     found = catalogue.find(name)
-    if "--memory" in names and not found.recurrent:
-        others = ", ".join(n for n in catalogue.TABLE if catalogue.find(n).recurrent)
-        raise RondelError(f"{name} has no --memory: it is not recurrent. Use one of {others}.")
     own, rest = split_fields({} if "--no-tuned" in names else tuned_for(name, env))
     defaults["Options"] = override_fields(Flags(lanes=found.card.lanes), own)
     if found.config:

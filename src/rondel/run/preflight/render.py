@@ -11,6 +11,7 @@ from rondel.execution.backends.lowering import Kind
 from rondel.formatting import plural, size
 from rondel.plan.plan import Plan
 from rondel.plan.resources import resources_for
+from rondel.run.setup import jax_process
 
 if TYPE_CHECKING:
     from rondel.run.preflight.memory_estimate import MemoryEstimate, PieceMemory
@@ -95,8 +96,6 @@ def _placed(run: Run, cost: MemoryEstimate) -> list[tuple[str, str]]:
 
 def _here(run: Run) -> str:
     """This process, and on how many cores XLA is there."""
-    from rondel.run.setup import jax_process  # who shows a run need not wait for jax
-
     threads = jax_process.configured_threads()
     alone = threads == 1 or run.ring.lowering.devices > 1 or len(run.ring.copies[0]) > 1
     return "in this process" if alone else f"in this process, XLA on {threads} threads"

@@ -40,10 +40,6 @@ def find_checkpoint(path: Path) -> Path:
 
 def refuse_several(path: Path) -> None:
     """Refuse a folder that holds runs, and name one of them."""
-    if seeds := sorted(p for p in path.glob("seed-*") if (p / "checkpoints").is_dir()):
-        raise RondelError(
-            f"{path} holds the runs of {len(seeds)} seeds. Use one of them, such as {seeds[0]}."
-        )
     below = (p for glob in ("*", "*/seed-*") for p in path.glob(glob))
     if runs := sorted(p for p in below if (p / "checkpoints").is_dir()):
         raise RondelError(f"{path} is a folder of runs. Use one of them, such as {runs[0]}.")

@@ -7,7 +7,7 @@ import pytest
 
 import rondel
 from rondel.envs.guard.check import check
-from rondel.execution.stages.memory_limit import bytes_of
+from rondel.execution.stages.task import bytes_of
 from rondel.spaces import MASK, Box, Discrete, MultiBinary
 from rondel.types import Env, EnvSpec, Step
 

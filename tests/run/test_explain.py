@@ -11,7 +11,7 @@ import rondel
 from marks import few_of
 from rondel.execution.backends import inline
 from rondel.execution.requests import Request
-from rondel.execution.stages.memory_limit import bytes_of
+from rondel.execution.stages.task import bytes_of
 from rondel.execution.workers.jax_envs import JaxEnvs
 from rondel.plan.parser import parse
 from rondel.run.preflight.explain import Explanation

@@ -7,6 +7,7 @@ It imports no jax.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from rondel.execution.telemetry.timing import ACTIONS, DATA, WEIGHTS
 
@@ -69,3 +70,8 @@ _BY_NAME = {one.name: one for one in list(globals().values()) if isinstance(one,
 def request_named(name: str) -> Request:
     """The request of this name; an unknown name gives one without properties."""
     return _BY_NAME.get(name) or Request(name)
+
+
+def stage_of(worker: Any, request: Request) -> str:
+    """The stage that a request's time is booked to."""
+    return "policy" if request is PRODUCE and worker.links else request.stage

@@ -8,9 +8,8 @@ from typing import Any
 
 from rondel.execution.backends.lowering import Kind, lower
 from rondel.execution.backends.protocol import Copy, Restarts, worker_factory
-from rondel.execution.backends.serve_request import stage_of
 from rondel.execution.hostenv.host_envs import DirectEnvClient
-from rondel.execution.requests import LEARN, STEP, Request
+from rondel.execution.requests import LEARN, STEP, Request, stage_of
 from rondel.execution.telemetry.timeouts import HangWarning
 from rondel.execution.telemetry.timing import PYTHON, Meter, PiggybackedTimings, ready
 from rondel.execution.workers.data_parallel import data_parallel_programs
@@ -62,6 +61,8 @@ class Inline:
     `devices=1` runs them in turn nevertheless. A step of a host environment that takes
     more than `deadline` seconds causes a warning.
     """
+
+    elastic = None
 
     def __init__(self, devices: int | None = None, deadline: float = 600.0) -> None:
         self._devices, self._deadline = devices, deadline

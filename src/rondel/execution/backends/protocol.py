@@ -119,6 +119,10 @@ class Restarts(NamedTuple):
 class Backend(Protocol):
     """Where copies run."""
 
+    @property
+    def elastic(self) -> Any:
+        """What carries the copies of a range, as `ray.elastic` does; None if it can't."""
+
     def launch(self, task: Any, plan: Plan) -> list[list[Copy]]:
         """Start every copy of every piece, and connect policies with their environments."""
 

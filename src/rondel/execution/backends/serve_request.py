@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rondel.execution.requests import PRODUCE, Request
+from rondel.execution.requests import PRODUCE, Request, stage_of
 from rondel.execution.telemetry.timing import ROOM, TRANSPORT, ready
 
 
@@ -33,11 +33,6 @@ def serve_request(
         result, moved = reply(result)
         meter.mark(stage, TRANSPORT, moved)
     return result
-
-
-def stage_of(worker: Any, request: Request) -> str:
-    """The stage that a request's time is booked to."""
-    return "policy" if request is PRODUCE and worker.links else request.stage
 
 
 def separate_results(request: Request, result: Any) -> Sequence[Any]:

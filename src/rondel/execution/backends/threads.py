@@ -132,6 +132,8 @@ class ThreadEnvClient(EnvClient):
 class Threads:
     """The backend of threads. `deadline`: seconds for an answer."""
 
+    elastic = None
+
     def __init__(self, deadline: float = 600.0) -> None:
         self._patience = timeouts_for(deadline)
         self._copies: list[ThreadProxy] = []

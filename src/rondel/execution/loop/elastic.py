@@ -6,14 +6,14 @@ free run takes a round from any copy that makes it, so its lanes and rows stay t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from rondel.execution.backends.protocol import Backend, Copy
+from rondel.execution.backends.protocol import Copy
 from rondel.execution.stages import initial
 from rondel.execution.stages.task import Task, keeps_state, without_keys
 from rondel.types import Tree
@@ -52,44 +52,10 @@ def decide(slots: Sequence[Slot], least: int) -> Orders:
     )
 
 
-class ElasticBackend(Backend, Protocol):
-    """A backend that carries a range of copies."""
-
-    def rooms(self) -> Collection[int]:
-        """The copies that the cluster has resources for, whether they run or not."""
-
-    def here(self) -> Collection[int]:
-        """The copies that run."""
-
-    def coming(self) -> Collection[int]:
-        """The copies that were started and are not ready yet."""
-
-    def guests(self) -> Collection[int]:
-        """The copies that run on another copy's node."""
-
-    def is_done(self, copy: int) -> bool:
-        """Will nothing that a copy has made be requested again, whatever fails?"""
-
-    def come(self, copy: int) -> None:
-        """Start a copy with its last state, without waiting for it."""
-
-    def move(self, copies: Sequence[int]) -> None:
-        """Move guests to nodes with room for them."""
-
-    def go(self, copy: int) -> None:
-        """End a copy and keep its state."""
-
-    def state_of(self, copy: int) -> Tree | None:
-        """The state of a copy when it ended; None if it never ran."""
-
-    def hold(self, copy: int, state: Tree) -> None:
-        """Set the state with which a copy that does not run will start."""
-
-
 class ElasticWorkers:
-    """A range of copies."""
+    """A range of copies, and the `elastic` part of the backend that carries them."""
 
-    def __init__(self, task: Task, copies: list[Copy], least: int, backend: ElasticBackend) -> None:
+    def __init__(self, task: Task, copies: list[Copy], least: int, backend: Any) -> None:
         self.task, self.copies, self.least, self.backend = task, copies, least, backend
         self.names = ("lanes", "step", "env") if keeps_state(task.env) else ("lanes",)
         self._first_lanes = jax.jit(partial(initial.first_lanes, task))

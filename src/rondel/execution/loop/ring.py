@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 
@@ -13,7 +13,7 @@ from rondel.execution.backends.inline import Inline
 from rondel.execution.backends.lowering import Kind, Lowering, lower
 from rondel.execution.backends.protocol import Backend, Copy, Restarts
 from rondel.execution.hostenv.partition import LaneShare
-from rondel.execution.loop.elastic import ElasticBackend, ElasticWorkers
+from rondel.execution.loop.elastic import ElasticWorkers
 from rondel.execution.stages import episode_stats, initial
 from rondel.execution.stages.episode_stats import RecentEpisodes
 from rondel.execution.stages.task import Task, keeps_state, without_keys
@@ -67,7 +67,7 @@ class Ring:
                 copies[plan.pieces.index(plan.piece_of(stage))] for stage in ORDER
             )
             least = plan.piece_of("policy").least
-            ranges = cast(ElasticBackend, getattr(self.backend, "elastic", self.backend))
+            ranges = self.backend.elastic
             self.elastic = ElasticWorkers(task, self.policy, least, ranges) if least else None
             self.backend.get([copy.begin() for copy in self._running().values()])
         except BaseException:

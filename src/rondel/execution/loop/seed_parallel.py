@@ -27,9 +27,8 @@ from rondel.execution.loop.rounds import Report, collect_fused_reports
 from rondel.execution.loop.sync_loop import Limits
 from rondel.execution.requests import ACTING, ADVANCE, SNAPSHOT, Request
 from rondel.execution.stages import learning
-from rondel.execution.stages.episode_stats import RecentEpisodes, mean_return
-from rondel.execution.stages.memory_limit import bytes_of, check_fits_in_memory
-from rondel.execution.stages.task import Task
+from rondel.execution.stages.episode_stats import RecentEpisodes
+from rondel.execution.stages.task import Task, bytes_of, check_fits_in_memory
 from rondel.execution.telemetry.timing import PYTHON, Meter, Metered
 from rondel.execution.workers import fused
 from rondel.execution.workers.programs import compile_programs
@@ -192,9 +191,7 @@ def stacked_program(task: Task) -> Any:
         lane: Array,
         going: Array,
         round: Array,
-        rounds: Array,
-        steps_left: Array,
-        until_return: Array,
+        *limits: Array,
     ) -> tuple[fused.State, Tree, fused.Round, Array]:
         def one(state: fused.State, memory: Tree, i: Array) -> Any:
             # the same for all: a loop whose length differs would copy all of memory in every turn
@@ -206,12 +203,8 @@ def stacked_program(task: Task) -> Any:
 
             return jax.vmap(of_ring)(seed, state, memory, round + i)
 
-        def is_over(state: fused.State, steps: Array) -> Array:
-            solved = jax.vmap(mean_return)(state.recent) >= until_return
-            return (steps >= steps_left) | solved
-
         most = fused.max_rounds_per_call(task._replace(lanes=len(seed) * task.lanes))
-        return fused.repeat_rounds(one, is_over, state, memory, rounds, most, going)
+        return fused.repeat_rounds(one, state, memory, most, *limits, going=going)
 
     return advance
 

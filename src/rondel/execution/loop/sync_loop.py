@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -71,27 +71,6 @@ def advance(ring: Ring, limits: Limits, rounds: int) -> list[Report]:
     ring.take_baseline()
     ring.meter.mark("driver", PYTHON if ring.lowering.in_driver else ROUNDS)
     return reports
-
-
-class SingleRing:
-    """Runs the rounds of one ring as `seed_parallel.SeedRings` does those of several."""
-
-    def __init__(self, ring: Ring) -> None:
-        self._ring = ring
-
-    @property
-    def capacity(self) -> int:
-        """The number of rounds that a call can report on."""
-        return fused.max_rounds_per_call(self._ring.task)
-
-    def run_rounds(
-        self, rings: Sequence[Ring], going: Sequence[int], limits: Sequence[Limits], rounds: int
-    ) -> dict[int, list[Report]]:
-        """Up to `rounds` rounds of each of `rings` that is going, until its limits."""
-        return {i: advance(rings[i], limits[i], rounds) for i in going}
-
-    def end(self, number: int) -> None:
-        """End a ring; it keeps its state."""
 
 
 def next_pace(rounds: int, seconds: float, most: int) -> int:

@@ -43,7 +43,7 @@ def push(recent: RecentEpisodes, outcome: Outcome) -> RecentEpisodes:
 
 def mean_return(recent: RecentEpisodes) -> Array:
     """Mean over the window; -inf until it is full, so that no lucky start passes for success."""
-    return jnp.where(recent.ended >= WINDOW, jnp.mean(recent.returns), -jnp.inf)
+    return jnp.where(recent.ended >= WINDOW, jnp.mean(recent.returns, -1), -jnp.inf)
 
 
 def means(recent: RecentEpisodes) -> tuple[Array, Array]:

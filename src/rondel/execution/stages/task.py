@@ -1,7 +1,8 @@
-"""The task of a run, blocks of lanes, and trees on their way into and out of JAX."""
+"""The task of a run, blocks of lanes, and trees: their size, and their way into and out of JAX."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeGuard
 
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from rondel.errors import RondelError
 from rondel.execution.telemetry.timing import TimingReport
 from rondel.types import Algorithm, Array, Env, HostWorld, Tree
 
@@ -159,3 +161,21 @@ def _is_key(x: Any) -> bool:
 def time_major(tree: Tree) -> Tree:
     """Swap the lane and the time axis of every leaf."""
     return jax.tree.map(lambda x: x.swapaxes(0, 1), tree)
+
+
+def bytes_of(tree: Tree) -> int:
+    """The size of a tree of arrays, or of shapes and types."""
+    leaves = jax.tree.leaves(jax.eval_shape(without_keys, tree))
+    return sum(x.size * x.dtype.itemsize for x in leaves)
+
+
+def check_fits_in_memory(
+    held: int, what: str = "Memory", work: str = "a smaller capacity, rollout or number of lanes"
+) -> None:
+    """Refuse what takes more bytes than this machine has."""
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if held > there:
+        raise RondelError(
+            f"{what} would take {held / 2**30:.1f} GiB, but this machine has "
+            f"{there / 2**30:.1f}. Use {work}."
+        )

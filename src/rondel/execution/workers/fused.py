@@ -77,8 +77,8 @@ def compute_round(
 def fused_program(task: Task, others: Peers = ALONE) -> Any:
     """`advance(seed, state, memory, lane, round, rounds, steps_left, until_return)`.
 
-    It runs at most `rounds`, no more than `capacity`, and returns (state, memory, reports
-    [capacity, ...], how many rounds it ran).
+    It runs at most `rounds`, no more than `max_rounds_per_call`, and returns (state, memory,
+    reports [max_rounds_per_call, ...], how many rounds it ran).
     """
 
     def advance(
@@ -87,31 +87,27 @@ def fused_program(task: Task, others: Peers = ALONE) -> Any:
         memory: Tree,
         lane: Array,
         round: Array,
-        rounds: Array,
-        steps_left: Array,
-        until_return: Array,
+        *limits: Array,
     ) -> tuple[State, Tree, Round, Array]:
         def one(state: State, memory: Tree, i: Array) -> tuple[State, Tree, Round]:
             return compute_round(task, seed, state, memory, lane, round + i, others)
 
-        def is_over(state: State, steps: Array) -> Array:
-            return (steps >= steps_left) | (mean_return(state.recent) >= until_return)
-
-        return repeat_rounds(one, is_over, state, memory, rounds, max_rounds_per_call(task))
+        return repeat_rounds(one, state, memory, max_rounds_per_call(task), *limits)
 
     return advance
 
 
 def repeat_rounds(
     one: Callable[[State, Tree, Array], tuple[State, Tree, Round]],
-    is_over: Callable[[State, Array], Array],
     state: State,
     memory: Tree,
-    rounds: Array,
     most: int,
+    rounds: Array,
+    steps_left: Array,
+    until_return: Array,
     going: Any = np.bool_(True),  # noqa: B008 it is a plain value
 ) -> tuple[State, Tree, Round, Array]:
-    """Run `one` round after the other: `rounds` of them, at most `most`, or until `is_over`.
+    """Run `one` round after the other: `rounds` of them, at most `most`, or until a limit.
 
     A metric that is infinite or NaN ends it, too. For several stacked rings everything has one more
     axis [N], and the first of those that are `going` that is over ends the call.
@@ -121,7 +117,8 @@ def repeat_rounds(
 
     def goes_on(loop: Tree) -> Array:
         state, _, _, i, steps, finite = loop
-        return (i < rounds) & ~(going & (is_over(state, steps) | ~finite)).any()
+        is_over = (steps >= steps_left) | (mean_return(state.recent) >= until_return)
+        return (i < rounds) & ~(going & (is_over | ~finite)).any()
 
     def body(loop: Tree) -> Tree:
         state, memory, reports, i, steps, _ = loop

@@ -21,8 +21,15 @@ from rondel.execution.hostenv.partition import EVERYTHING, LaneShare, groups, la
 from rondel.execution.stages.acting import Lanes, Row
 from rondel.execution.stages.episode_stats import RecentEpisodes
 from rondel.execution.stages.learning import GradientContribution
-from rondel.execution.stages.memory_limit import bytes_of, check_fits_in_memory
-from rondel.execution.stages.task import Task, keeps_state, on_device, with_keys, without_keys
+from rondel.execution.stages.task import (
+    Task,
+    bytes_of,
+    check_fits_in_memory,
+    keeps_state,
+    on_device,
+    with_keys,
+    without_keys,
+)
 from rondel.execution.telemetry.timing import Metered, ready
 from rondel.execution.workers import fused
 from rondel.execution.workers.host_rollout import EnvClients, LaneGroup

@@ -10,8 +10,7 @@ import jax
 from rondel.execution.backends import registry
 from rondel.execution.backends.lowering import Form, Kind, Lowering, Program, Route
 from rondel.execution.hostenv.partition import groups, phases
-from rondel.execution.stages.memory_limit import bytes_of
-from rondel.execution.stages.task import Task, keeps_state, without_keys
+from rondel.execution.stages.task import Task, bytes_of, keeps_state, without_keys
 from rondel.formatting import plural
 from rondel.plan.pieces import Piece
 from rondel.plan.plan import Plan, copy_name, has_separate_envs

@@ -13,7 +13,7 @@ import jax
 
 from rondel.execution.backends import registry
 from rondel.execution.backends.lowering import Kind
-from rondel.execution.stages.memory_limit import bytes_of
+from rondel.execution.stages.task import bytes_of
 from rondel.formatting import size
 from rondel.plan.pieces import Piece
 from rondel.run.setup.prepare import Setup

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 from rondel.execution.backends.lowering import Kind
 from rondel.execution.backends.protocol import Restarts
 from rondel.execution.loop.ring import Ring
-from rondel.execution.stages.memory_limit import bytes_of
+from rondel.execution.stages.task import bytes_of
 from rondel.execution.telemetry.timing import (
     STARTING,
     WAITING,

@@ -23,8 +23,7 @@ from rondel.errors import OwnCodeError, RondelError
 from rondel.execution.backends import registry
 from rondel.execution.backends.lowering import Kind, Lowering, devices_for, lower
 from rondel.execution.stages import initial, learning
-from rondel.execution.stages.memory_limit import bytes_of, check_fits_in_memory
-from rondel.execution.stages.task import Task
+from rondel.execution.stages.task import Task, bytes_of, check_fits_in_memory
 from rondel.execution.telemetry.timeouts import timeouts_for
 from rondel.formatting import divisors, join_words, nearest
 from rondel.nets.torso import described

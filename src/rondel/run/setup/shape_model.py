@@ -15,9 +15,8 @@ from rondel.execution.hostenv.seeds import Purpose
 from rondel.execution.stages import initial, learning
 from rondel.execution.stages.acting import Row
 from rondel.execution.stages.learning import GradientContribution
-from rondel.execution.stages.memory_limit import bytes_of, check_fits_in_memory
 from rondel.execution.stages.rng import per_lane, purpose_key
-from rondel.execution.stages.task import Task, keeps_state
+from rondel.execution.stages.task import Task, bytes_of, check_fits_in_memory, keeps_state
 from rondel.execution.workers.lane_trees import take_share
 from rondel.plan.pieces import Piece
 from rondel.plan.plan import Plan

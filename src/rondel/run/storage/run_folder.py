@@ -29,7 +29,7 @@ from rondel.envs.world import split
 from rondel.errors import RondelError
 from rondel.execution.loop.sync_loop import Limits
 from rondel.execution.stages import initial
-from rondel.execution.stages.memory_limit import bytes_of
+from rondel.execution.stages.task import bytes_of
 from rondel.plan.parser import parse
 from rondel.run.setup.options import Options, fits
 from rondel.run.setup.prepare import Setup, is_own_network, prepare

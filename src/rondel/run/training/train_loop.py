@@ -22,12 +22,13 @@ from rondel.execution.loop.rounds import Report
 from rondel.execution.loop.sync_loop import (
     Limits,
     NotFinite,
-    SingleRing,
+    advance,
     is_finished,
     next_pace,
     stop_if_not_finite,
 )
 from rondel.execution.telemetry.timing import STARTING
+from rondel.execution.workers.fused import max_rounds_per_call
 from rondel.run.display.display import Display
 from rondel.run.policy.evaluation import Evaluator
 from rondel.run.preflight import render
@@ -192,7 +193,7 @@ class CompileNotice:
 
 
 def run_rings(
-    rings: SingleRing | seed_parallel.SeedRings,
+    rings: seed_parallel.SeedRings | None,
     runs: Sequence[HookedRun],
     say: Callable[[str], None],
     stop: StopRequest | None = None,
@@ -213,7 +214,7 @@ def run_rings(
 
 
 def _rounds(
-    rings: SingleRing | seed_parallel.SeedRings,
+    rings: seed_parallel.SeedRings | None,
     runs: Sequence[HookedRun],
     say: Callable[[str], None],
     stop: StopRequest,
@@ -224,13 +225,17 @@ def _rounds(
     lost: dict[int, NotFinite] = {}
     rounds, saved = 1, time.monotonic()
     compiling = CompileNotice(runs[0].run, say)
+    capacity = rings.capacity if rings else max_rounds_per_call(each[0].task)
     each[0].meter.mark("driver", STARTING)
     while going and not stop.is_set():
         compiling.before()
         began = time.monotonic()
-        reports = rings.run_rounds(each, going, [one.limits for one in runs], rounds)
+        if rings:
+            reports = rings.run_rounds(each, going, [one.limits for one in runs], rounds)
+        else:
+            reports = {0: advance(each[0], runs[0].limits, rounds)}
         compiling.after()
-        rounds = next_pace(rounds, time.monotonic() - began, rings.capacity)
+        rounds = next_pace(rounds, time.monotonic() - began, capacity)
         if any(1 in one.pauses for one in runs):
             rounds = 1  # a round in which every lane resets has no steps to pause at
         for i in list(going):
@@ -241,7 +246,8 @@ def _rounds(
                 runs[i].fail(error)
             if over:
                 going.remove(i)
-                rings.end(i)
+                if rings:
+                    rings.end(i)
                 if i not in lost:
                     runs[i].checkpoint()
         if time.monotonic() - saved > CHECKPOINT_SECONDS:
@@ -273,7 +279,7 @@ def run_training(
         ending = f"The run failed; its folder is {run.path}."
         try:
             with hooked:
-                lost = run_rings(SingleRing(run.ring), [hooked], display.note, stop)
+                lost = run_rings(None, [hooked], display.note, stop)
             if lost:
                 raise lost[0]
             assert run.checkpoint is not None

@@ -50,6 +50,8 @@ class Processes:
     again without progress; 0 ends the run instead.
     """
 
+    elastic = None
+
     def __init__(self, deadline: float = 600.0, restarts: int = 0) -> None:
         self._deadline, self._restarts = deadline, restarts
         self._copies: list[ProcessProxy] = []

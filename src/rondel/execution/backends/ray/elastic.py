@@ -30,7 +30,7 @@ _GRACE = 5.0  # seconds for a copy to free what it holds, before it is killed
 
 
 class ElasticRange:
-    """The `ElasticBackend` of the copies of a range, by their number in it."""
+    """The copies of a range, by their number in it."""
 
     def __init__(self, driver: RayDriver, reservation: Reservation) -> None:
         self._driver, self._reservation, self.liveness = driver, reservation, driver.liveness
@@ -40,6 +40,7 @@ class ElasticRange:
 
     @in_sentences
     def rooms(self) -> set[int]:
+        """The copies that the cluster has resources for, whether they run or not."""
         self._driver.listen([], 0)
         for slot, state in zip(self.slots, self._states, strict=True):
             if state.coming and slot.arrival is not None and not slot.open:
@@ -49,20 +50,25 @@ class ElasticRange:
         return {i for i in self._reservation.open() if states[i].may_come_at <= now}
 
     def here(self) -> list[int]:
+        """The copies that run."""
         return [i for i, state in enumerate(self._states) if state.present and not state.coming]
 
     def coming(self) -> list[int]:
+        """The copies that were started and are not ready yet."""
         return [i for i, state in enumerate(self._states) if state.coming]
 
     def guests(self) -> list[int]:
+        """The copies that run on another copy's node."""
         return [i for i in self.here() if self.slots[i].guest]
 
     def is_done(self, copy: int) -> bool:
+        """Will nothing that a copy has made be requested again, whatever fails?"""
         log = self.slots[copy].log
         return log.base is not None and not log.answered and not self.slots[copy].open
 
     @in_sentences
     def come(self, copy: int) -> None:
+        """Start a copy with its last state, without waiting for it."""
         slot, recovery = self.slots[copy], self._driver.recovery
         slot.guest = False
         recovery.tell(ev.Started, [slot.index])
@@ -76,10 +82,12 @@ class ElasticRange:
 
     @in_sentences
     def move(self, copies: Sequence[int]) -> None:
+        """Move guests to nodes with room for them."""
         self._driver.recovery.tell(ev.Moved, tuple(self.slots[i].index for i in copies))
 
     @in_sentences
     def go(self, copy: int) -> None:
+        """End a copy and keep its state."""
         slot = self.slots[copy]
         self._driver.recovery.tell(ev.Left, slot.index)
         actor, slot.actor = slot.actor, None
@@ -99,12 +107,14 @@ class ElasticRange:
 
     @in_sentences
     def state_of(self, copy: int) -> Tree | None:
+        """The state of a copy when it ended; None if it never ran."""
         from rondel.execution.stages.task import to_device
 
         base = self.slots[copy].log.base
         return None if base is None else to_device(self._driver.values([base])[0])
 
     def hold(self, copy: int, state: Tree) -> None:
+        """Set the state with which a copy that does not run will start."""
         slot, kept = self.slots[copy], Promise()
         kept.ref = ray.put(leaving(state))
         kept.call = PendingCall(slot, LoggedRequest(KEEP, (), None), 0, 0)

@@ -4,28 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from rondel.execution.backends.protocol import Lost, env_timeout
 from rondel.execution.backends.wire.remote_errors import Elsewhere
-from rondel.execution.backends.wire.socket_channel import Gone
+from rondel.execution.backends.wire.socket_channel import Channel, Gone
+from rondel.execution.backends.wire.tcp_link import TcpConnection
 from rondel.execution.hostenv.host_envs import EnvClient
 from rondel.execution.requests import Request
 from rondel.execution.telemetry.timeouts import Timeouts
 from rondel.execution.telemetry.timing import TimingSummary
 from rondel.types import Step
-
-
-class Connection(Protocol):
-    """Messages to and from one other process."""
-
-    peer: str  # what people call it
-
-    def send(self, message: Any) -> None:
-        """Raises Gone if there is nobody any more."""
-
-    def receive(self, timeout: float) -> Any:
-        """The next message; raises Gone, or TimeoutError if none comes in time."""
 
 
 class RemoteEnvClient(EnvClient):
@@ -35,7 +24,12 @@ class RemoteEnvClient(EnvClient):
     which may be in shared memory.
     """
 
-    def __init__(self, line: Connection, patience: Timeouts, read: Callable[[Any], Step]) -> None:
+    def __init__(
+        self,
+        line: Channel | TcpConnection,
+        patience: Timeouts,
+        read: Callable[[Any], Step],
+    ) -> None:
         self._line, self._patience, self._read = line, patience, read
         self._asked: dict[int, Request] = {}  # by first lane
         self._known: set[Request] = set()  # answered before

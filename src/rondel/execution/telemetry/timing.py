@@ -15,8 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import cycle
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,9 +30,8 @@ CALLBACK, OUTPUT, EVALUATION, ROUNDS = "callback", "output", "evaluation", "roun
 WAITING = (WEIGHTS, ROOM, DATA, ACTIONS, STEPS, ROUNDS)
 
 _EVENTS = 4_000  # events kept, the newest
+_NOTHING = 0.0, 0, 0  # seconds, times and bytes
 _EVERY = 1.0  # seconds between two summaries that go along with replies
-_SUMMED = 0.1  # seconds after which marks are summed
-_BEATS = "beats"  # in place of a kind: marks of a loop
 
 
 class TimeBucket(NamedTuple):
@@ -88,32 +86,25 @@ class TimingReport:
 
 
 class Meter:
-    """What one copy, or all copies of one thread, spend their time on.
-
-    A mark is only written down: summing many marks at once later costs a fraction, as the sums have
-    left the caches in between. It is written as plain values into one list, since a tuple for each
-    would make Python collect garbage more often. A loop that does the same few things in turn
-    writes down only when each ended (`beats`).
-    """
+    """What one copy, or all copies of one thread, spend their time on."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self._began = self._last = clock()
-        self._log: _Log = []
-        self._sums: _Sums = ({}, self._began, self._log)
-        self._older: deque[tuple[float, _Log]] = deque()  # summed marks, kept for events
-        self._kept = 0  # how many those are
-        self._sum_at = self._began + _SUMMED
+        self._spent: dict[tuple[str, str], tuple[float, int, int]] = {}  # seconds, times, bytes
+        # as plain tuples, which take less time to make than an `Event`
+        self._events: deque[tuple[str, str, float, float]] = deque(maxlen=_EVENTS)
         self.copy = ""  # the copy whose turn it is, where copies share a thread
         self._known: set[tuple[str, str, str]] = set()  # what has run before, by copy
         self._said = -math.inf  # when it last gave a summary to a reply
 
     def mark(self, stage: str, kind: str, bytes: int = 0) -> None:
         """Book all time since the last mark on this."""
-        self._last = now = self._clock()
-        self._log += (stage, kind, bytes, now)
-        if now > self._sum_at:
-            self._sum_up()
+        began, now, name = self._last, self._clock(), (stage, kind)
+        self._last = now
+        seconds, times, moved = self._spent.get(name, _NOTHING)
+        self._spent[name] = seconds + (now - began), times + 1, moved + bytes
+        self._events.append((stage, kind, began, now))
 
     def ran(self, stage: str, program: str, kind: str = XLA) -> None:
         """Book all time since the last mark on a run of this program; a copy's first compiles."""
@@ -124,46 +115,24 @@ class Meter:
             self._known.add(name)
             self.mark(stage, STARTING)
 
-    def beats(self, *names: tuple[str, str]) -> Callable[[], None]:
-        """Book the work of a loop: call the result when each of these (stage, kind) has ended.
-
-        Until the loop is over nothing else may be marked.
-        """
-        ends: list[float] = []
-        self._log += (names, _BEATS, ends, self._last)
-        # append(clock()), again and again, in which no Python runs
-        return map(ends.append, iter(self._clock, None)).__next__
-
     def report(self) -> TimingReport:
         """All of it so far."""
-        self._sum_up()
-        ahead = time.time() - self._clock()
-        events = [
-            Event(stage, kind, began + ahead, ended + ahead)
-            for start, log in self._older
-            for stage, kind, began, ended in _events(start, log)
-        ][-_EVENTS:]
-        seconds = self._newest()[1] - self._began
-        return TimingReport(self._who, seconds, self._spent(), events, time.time())
+        mine, now = self.summary(), time.time()
+        ahead = now - self._clock()
+        events = [Event(s, k, a + ahead, b + ahead) for s, k, a, b in self._events]
+        return TimingReport(mine.who, mine.seconds, [*mine.spent], events, now)
 
     def summary(self) -> TimingSummary:
         """The sums so far; another thread may call it."""
-        seconds = self._newest()[1] - self._began
-        return TimingSummary(self._who, seconds, tuple(self._spent()), resident())
+        spent = self._spent.copy().items()  # the copy, as its thread may be adding to it
+        buckets = tuple(TimeBucket(*name, *sums) for name, sums in spent)
+        seconds = self._last - self._began
+        return TimingSummary(f"{os.getpid()}-{id(self)}", seconds, buckets, resident())
 
     def newest(self) -> tuple[str, float, float]:
         """The stage marked last, when, and how many seconds ago; another thread may call it."""
-        stage, ended = self._newest()
+        stage, _, _, ended = self._events[-1] if self._events else ("", "", 0.0, self._began)
         return stage, ended, self._clock() - ended
-
-    def _newest(self) -> tuple[str, float]:
-        log = self._log or (self._older[-1][1] if self._older else [])
-        if not log:
-            return "", self._last
-        stage, kind, ends, last = log[-4:]
-        if kind != _BEATS:
-            return stage, last
-        return (stage[(len(ends) - 1) % len(stage)][0], ends[-1]) if ends else ("", last)
 
     def is_due(self) -> bool:
         """Should the next reply have a summary? At most once a second."""
@@ -171,80 +140,6 @@ class Meter:
             return False
         self._said = self._last
         return True
-
-    def _sum_up(self) -> None:
-        """Make new sums: another thread may be reading the old ones."""
-        _, began, log = self._sums
-        if not log:
-            return
-        self._last = self._newest()[1]
-        self._older.append((began, log))
-        self._kept += _count(log)
-        while self._kept - (oldest := _count(self._older[0][1])) >= _EVENTS:
-            self._older.popleft()
-            self._kept -= oldest
-        sums, self._log = _added(*self._sums), []
-        self._sums, self._sum_at = (sums, self._last, self._log), self._last + _SUMMED
-
-    def _spent(self) -> list[TimeBucket]:
-        sums, began, log = self._sums
-        return [
-            TimeBucket(stage, kind, seconds, times, moved)
-            for (stage, kind), (seconds, times, moved) in _added(sums, began, log.copy()).items()
-        ]
-
-    @property
-    def _who(self) -> str:
-        return f"{os.getpid()}-{id(self)}"
-
-
-# of each mark: stage, kind, bytes, when it ended; of a loop: its stages and kinds, _BEATS, when
-# each of them ended, when the loop began
-_Log: TypeAlias = list[Any]
-_Spent: TypeAlias = dict[tuple[str, str], tuple[float, int, int]]
-_Sums: TypeAlias = tuple[_Spent, float, _Log]  # until when, and what was marked since
-
-
-def _marks(log: _Log) -> Iterable[tuple[Any, str, Any, float]]:
-    values = iter(log)
-    return zip(values, values, values, values, strict=True)
-
-
-def _count(log: _Log) -> int:
-    loops = (len(ends) - 1 for ends in log[2::4] if isinstance(ends, list))
-    return len(log) // 4 + sum(loops)
-
-
-def _events(began: float, log: _Log) -> Iterable[tuple[str, str, float, float]]:
-    for what, kind, moved, ended in _marks(log):
-        beaten = kind == _BEATS
-        each = zip(cycle(what), moved, strict=False) if beaten else [((what, kind), ended)]
-        for (stage, one), end in each:
-            yield stage, one, began, end
-            began = end
-
-
-def _added(spent: _Spent, began: float, log: _Log) -> _Spent:
-    """The sums, with the marks made since."""
-    sums = spent.copy()
-
-    def add(name: tuple[str, str], seconds: float, times: int, moved: int) -> None:
-        before = sums.get(name, (0.0, 0, 0))
-        sums[name] = (before[0] + seconds, before[1] + times, before[2] + moved)
-
-    for what, kind, moved, ended in _marks(log):
-        if kind != _BEATS:
-            add((what, kind), ended - began, 1, moved)
-            began = ended
-        elif ends := moved.copy():  # another thread may be adding to them
-            each = [ends[i :: len(what)] for i in range(len(what))]
-            until = [sum(mine) for mine in each]
-            starts = [until[-1] + began, *until[:-1]]
-            starts[len(ends) % len(what)] -= ends[-1]  # at which something began that is not over
-            for name, mine, end, start in zip(what, each, until, starts, strict=True):
-                add(name, end - start, len(mine), 0)
-            began = ends[-1]
-    return sums
 
 
 class Metered:

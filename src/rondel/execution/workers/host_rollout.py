@@ -77,14 +77,10 @@ class EnvClients(NamedTuple):
             self.meter.mark("env", TRANSPORT, buffer.obs_bytes)
 
     def marks(self, t: int) -> TimingMarks:
-        """Timing marks for the t-th step; in this thread for all steps after it, too."""
+        """Timing marks for the t-th step; the first of all compiles."""
         kind = SIMULATOR if self.here else TRANSPORT
-        if t == 0:  # the first of all compiles
-            return partial(self.meter.ran, "policy", "act"), partial(self.meter.mark, "env", kind)
-        if self.here:
-            beat = self.meter.beats(("policy", XLA), ("env", kind))
-            return beat, beat
-        return partial(self.meter.mark, "policy", XLA), partial(self.meter.mark, "env", kind)
+        acted = self.meter.mark if t else self.meter.ran
+        return partial(acted, "policy", XLA if t else "act"), partial(self.meter.mark, "env", kind)
 
     def states(self) -> Tree:
         """The states of environments elsewhere, lane by lane."""

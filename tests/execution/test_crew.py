@@ -70,6 +70,8 @@ def test_someone_acts_whoever_has_room() -> None:
 class Halls(Inline):
     """Room comes and goes as a test says; who comes takes a while."""
 
+    elastic = property(lambda self: self)
+
     def __init__(self, *first: int) -> None:
         super().__init__()
         self.open, self.running = set(first), set(first)

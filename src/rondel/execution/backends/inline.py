@@ -62,7 +62,7 @@ class Inline:
     more than `deadline` seconds causes a warning.
     """
 
-    elastic = None
+    elastic: Any = None
 
     def __init__(self, devices: int | None = None, deadline: float = 600.0) -> None:
         self._devices, self._deadline = devices, deadline

@@ -125,7 +125,7 @@ class Meter:
     def summary(self) -> TimingSummary:
         """The sums so far; another thread may call it."""
         spent = self._spent.copy().items()  # the copy, as its thread may be adding to it
-        buckets = tuple(TimeBucket(*name, *sums) for name, sums in spent)
+        buckets = tuple(TimeBucket(stage, kind, *sums) for (stage, kind), sums in spent)
         seconds = self._last - self._began
         return TimingSummary(f"{os.getpid()}-{id(self)}", seconds, buckets, resident())
 

@@ -105,6 +105,7 @@ def repeat_rounds(
     rounds: Array,
     steps_left: Array,
     until_return: Array,
+    *,
     going: Any = np.bool_(True),  # noqa: B008 it is a plain value
 ) -> tuple[State, Tree, Round, Array]:
     """Run `one` round after the other: `rounds` of them, at most `most`, or until a limit.

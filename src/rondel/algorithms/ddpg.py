@@ -8,7 +8,6 @@ et al., Distributed Prioritized Experience Replay (Ape-X), arXiv 1803.00933. Act
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -19,9 +18,9 @@ import numpy as np
 import optax
 
 from rondel.algorithms.card import Card
-from rondel.algorithms.dqn import height, importance_weights, linear
+from rondel.algorithms.dqn import height, importance_weights, linear, memory_for
 from rondel.errors import RondelError, at_least, from_zero_to_one
-from rondel.memory.replay import TransitionBatch, Transitions, prioritised, uniform
+from rondel.memory.replay import TransitionBatch, Transitions
 from rondel.nets.heads import ensemble, make_critic, make_policy
 from rondel.nets.torso import make_torso
 from rondel.ops import random
@@ -29,7 +28,7 @@ from rondel.ops.optimisers import packed
 from rondel.ops.returns import n_step_returns, swap_time
 from rondel.ops.statistics import masked_mean
 from rondel.spaces import Box
-from rondel.types import Algorithm, Array, EnvSpec, Memory, Network, Trajectory, Tree
+from rondel.types import Algorithm, Array, EnvSpec, Network, Trajectory, Tree
 
 CARD = Card(
     family="off-policy",
@@ -309,16 +308,6 @@ def draws_of(updates_per_step: float, spec: EnvSpec, rollout: int) -> int:
     return draws
 
 
-def memory_for(config: Config, spec: EnvSpec) -> Memory:
-    draws = draws_of(config.updates_per_step, spec, config.rollout)
-    sizes = config.capacity, config.batch, draws
-    warmup_rounds = math.ceil(config.warmup / (spec.lanes * config.rollout))
-    ahead, space = config.n_step, spec.observation
-    if config.prioritised:
-        return prioritised(*sizes, config.priority_exponent, warmup_rounds, ahead, space)
-    return uniform(*sizes, warmup_rounds, ahead, space)
-
-
 def check_actions(spec: EnvSpec, name: str) -> None:
     """Refuse actions that are not a bounded Box of one axis."""
     if not (isinstance(spec.action, Box) and len(spec.action.shape) == 1):
@@ -354,7 +343,7 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
         act=partial(act, config, model),
         carry=lambda lane: lane_noise(config, lane, spec.lanes) if config.ladder else (),
         prepare=partial(prepare, config, model),
-        memory=memory_for(config, spec),
+        memory=memory_for(config, spec, draws_of(config.updates_per_step, spec, config.rollout)),
         rollout=config.rollout,
         overlap=config.n_step - 1,
         max_lag=CARD.max_lag,

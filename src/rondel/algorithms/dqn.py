@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -323,8 +323,9 @@ def update(
     return state._replace(params=params, target=target, opt_state=opt_state, updates=updates)
 
 
-def memory_for(config: Config, spec: EnvSpec) -> Memory:
-    sizes = config.capacity, config.batch, config.updates
+def memory_for(config: Any, spec: EnvSpec, draws: int) -> Memory:
+    """The replay for a `Config` with this module's fields, or those of `ddpg`."""
+    sizes = config.capacity, config.batch, draws
     warmup_rounds = math.ceil(config.warmup / (spec.lanes * config.rollout))
     ahead, space = config.n_step, spec.observation
     if config.prioritised:
@@ -362,7 +363,7 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
         update=partial(update, config, optimiser),
         act=partial(act, config, model),
         prepare=partial(prepare, config, model),
-        memory=memory_for(config, spec),
+        memory=memory_for(config, spec, config.updates),
         rollout=config.rollout,
         carry=partial(rungs, config, spec.lanes),
         overlap=config.n_step - 1,

@@ -8,8 +8,9 @@ imported until an environment is made.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -19,7 +20,6 @@ from rondel.envs.envpool.world import ENVPOOL, ENVPOOL_XLA
 from rondel.envs.errors import EnvError, NotAvailable, UnknownId
 from rondel.envs.guard.crash_report import attempt
 from rondel.envs.gymnasium.world import GYMNASIUM
-from rondel.envs.id_suggestions import suggest_ids
 from rondel.envs.jax.world import JAX, PROBE
 from rondel.envs.world import Equivalent, World, split
 from rondel.errors import RondelError
@@ -28,6 +28,9 @@ from rondel.types import Env, HostWorld
 GROUP = "rondel.worlds"
 _IN_ORDER = (JAX, GYMNASIUM, ENVPOOL, ENVPOOL_XLA, gymnax.WORLD, pgx.WORLD, PROBE)
 _BUILT_IN = {world.name: world for world in _IN_ORDER}
+_CLOSE = 0.6  # likeness of ids, from 0 to 1
+_OLD_ATARI = re.compile(r"(NoFrameskip|Deterministic)-v\d+$")
+_VERSION = re.compile(r"-v\d+$")
 _log = logging.getLogger("rondel")
 
 
@@ -225,5 +228,11 @@ def _near(env_id: str) -> str:
     meant: dict[str, str] = {}
     for world in sorted(listed, key=lambda world: world != wanted):  # then as a bare id is sought
         meant = {name.lower(): f"{world}:{name}" for name in listed[world]} | meant
-    found = suggest_ids(id_without_world(env_id).rpartition(":")[2], meant)
-    return f" Did you mean {' or '.join(found)}?" if found else ""
+    asked = id_without_world(env_id).rpartition(":")[2]
+    sought = _OLD_ATARI.sub("-v5", asked).lower()
+    renamed = sought != asked.lower() and sought in meant
+    close = [sought] if renamed else get_close_matches(sought, meant, n=6, cutoff=_CLOSE)
+    # in short names the version alone is half of the similarity
+    bare = _VERSION.sub("", sought)
+    alike = [x for x in close if SequenceMatcher(None, bare, _VERSION.sub("", x)).ratio() >= _CLOSE]
+    return f" Did you mean {' or '.join(meant[x] for x in alike[:3])}?" if alike else ""

@@ -19,18 +19,9 @@ from rondel.plan.pieces import ALIASES, error_at
 from rondel.plan.plan import Plan
 
 KNOWN = ("cpu", "gpu", "memory")
-UNITS = {
-    "": 1,
-    "B": 1,
-    "KB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "TB": 10**12,
-    "KiB": 2**10,
-    "MiB": 2**20,
-    "GiB": 2**30,
-    "TiB": 2**40,
-}
+UNITS = {"": 1, "B": 1}
+UNITS |= {f"{prefix}B": 1000**power for power, prefix in enumerate("KMGT", 1)}
+UNITS |= {f"{prefix}iB": 1024**power for power, prefix in enumerate("KMGT", 1)}
 
 
 def resources_for(plan: Plan, text: str) -> tuple[dict[str, float], ...]:

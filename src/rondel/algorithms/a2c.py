@@ -10,18 +10,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import jax.numpy as jnp
 
 from rondel.algorithms import actor_critic
-from rondel.algorithms.actor_critic import Loss, Rows, pi
+from rondel.algorithms.actor_critic import Loss, Rows
 from rondel.algorithms.card import Card
 from rondel.errors import at_least, from_zero_to_one
 from rondel.memory.rollout import rollout
 from rondel.nets.actor_critic import ActorCritic
 from rondel.ops.distributions import Distribution
 from rondel.ops.optimisers import adam
-from rondel.ops.returns import swap_time
 from rondel.ops.statistics import masked_mean, standardise
 from rondel.types import Algorithm, Array, EnvSpec, Network, Tree
 
@@ -70,12 +70,7 @@ def loss(
 
     `weighed` are rows and their advantages, perhaps standardised; targets use those of the rows.
     """
-    rows, advantage = weighed
-    carry, rows = rows.carry, rows._replace(carry=())
-    if model.recurrent:
-        rows, advantage = swap_time((rows, advantage))
-    (out, values), _ = model.unroll(params, carry, rows.obs, rows.first)
-    out = pi(params, out, rows.obs)
+    rows, advantage, out, values = actor_critic.judge(model, params, weighed)
 
     def mean(x: Array) -> Array:
         return masked_mean(x, rows.valid)
@@ -88,8 +83,9 @@ def loss(
 
 
 def gradient(
-    config: Config, weighed_loss: Loss, chunk: int | None, params: Tree, rows: Rows, key: Array
+    config: Any, weighed_loss: Loss, chunk: int | None, params: Tree, rows: Rows, key: Array
 ) -> Tree:
+    """The gradient of the loss, for `ppo` too."""
     del key
     advantage = rows.advantage
     if config.normalise_advantage:

@@ -135,6 +135,16 @@ def prepare(
     return rows._replace(carry=starts), tr.valid.sum(0)
 
 
+def judge(model: ActorCritic, params: Tree, weighed: tuple[Rows, Array]) -> Tree:
+    """Rows and their advantages, time first if the policy is recurrent; its outputs and values."""
+    rows, advantage = weighed
+    carry, rows = rows.carry, rows._replace(carry=())
+    if model.recurrent:
+        rows, advantage = swap_time((rows, advantage))
+    (out, values), _ = model.unroll(params, carry, rows.obs, rows.first)
+    return rows, advantage, pi(params, out, rows.obs), values
+
+
 def grad_of(
     loss: Loss, chunk: int | None, params: Tree, rows: Tree, valid: Array
 ) -> tuple[Tree, dict[str, Array]]:

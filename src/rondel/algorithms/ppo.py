@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from rondel.algorithms import actor_critic
-from rondel.algorithms.actor_critic import Loss, Rows, pi
+from rondel.algorithms import a2c, actor_critic
+from rondel.algorithms.actor_critic import Loss, Rows
 from rondel.algorithms.card import Card
 from rondel.errors import RondelError, at_least, from_zero_to_one
 from rondel.formatting import divisors, join_words
@@ -24,8 +24,7 @@ from rondel.memory.rollout import rollout
 from rondel.nets.actor_critic import ActorCritic
 from rondel.ops.distributions import Distribution
 from rondel.ops.optimisers import adam
-from rondel.ops.returns import swap_time
-from rondel.ops.statistics import masked_mean, standardise
+from rondel.ops.statistics import masked_mean
 from rondel.types import Algorithm, Array, EnvSpec, Network, Tree
 
 CARD = Card(
@@ -111,12 +110,7 @@ def loss(
 
     `weighed` are rows and their advantages, perhaps standardised.
     """
-    rows, advantage = weighed
-    carry, rows = rows.carry, rows._replace(carry=())
-    if model.recurrent:
-        rows, advantage = swap_time((rows, advantage))
-    (out, values), _ = model.unroll(params, carry, rows.obs, rows.first)
-    out = pi(params, out, rows.obs)
+    rows, advantage, out, values = actor_critic.judge(model, params, weighed)
     log_ratio = dist.log_prob(out, rows.action) - rows.log_prob
     ratio = jnp.exp(log_ratio)
 
@@ -141,13 +135,8 @@ def gradient(
     config: Config, weighed_loss: Loss, chunk: int | None, params: Tree, rows: Rows, key: Array
 ) -> Tree:
     """The gradient of the loss, with the KL divergence for `update`."""
-    del key
-    advantage = rows.advantage
-    if config.normalise_advantage:
-        advantage = standardise(advantage, rows.valid)
-    weighed = rows, advantage
-    grads, metrics = actor_critic.grad_of(weighed_loss, chunk, params, weighed, rows.valid)
-    return (grads, metrics["kl"]), rows.valid.sum().astype(jnp.float32), (), metrics
+    grads, *rest, metrics = a2c.gradient(config, weighed_loss, chunk, params, rows, key)
+    return (grads, metrics["kl"]), *rest, metrics
 
 
 def update(

@@ -227,7 +227,7 @@ def test_without_rules_there_is_nothing_to_look_ahead_by(env):
 
 @pytest.mark.parametrize("field", ["normalise_observations", "scale_rewards"])
 def test_what_is_seen_and_earned_stays_as_it_is(field):
-    with pytest.raises(RondelError, match=f"leave {field} out"):
+    with pytest.raises(RondelError, match=f"Leave out {field}"):
         rondel.start("alphazero", "TicTacToe-v0", **{field: True})
 
 
@@ -247,8 +247,10 @@ def test_the_page_has_the_settings_that_are_tuned():
     wanted = tuned["ConnectFour-v0"]
     assert f"{wanted['lanes']} lanes in blocks of {wanted['block']}, rounds of 64 steps" in said
     assert wanted["rollout"] == 64
-    assert f"{wanted['updates']} updates a round from a memory of {wanted['capacity']:,}" in said
-    assert f"after {wanted['warmup']:,} of warm-up, searches that consider all 7" in said
+    assert (
+        f"{wanted['updates']} updates a round, a memory of {wanted['capacity']:,} positions" in said
+    )
+    assert f"with {wanted['warmup']:,} of warm-up, searches that consider all 7" in said
     assert wanted["considered"] == 7
     assert f"`--stray {wanted['stray']}` and `--network {wanted['network']}`" in said
     assert len(wanted) == 9

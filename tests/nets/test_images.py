@@ -243,7 +243,7 @@ def test_layers_begin_orthogonal(kind):
         ("minatar", box(2, 9, 1), ["3x3", "2x9", "impala or mlp"]),
         ("minatar", (box(10, 10, 3), box(9, 2, 1)), ["3x3", "9x2"]),
         ("board", box(3, 3, 2), ["4x4", "3x3", "impala or minatar or mlp"]),
-        ("resnet", box(84, 84, 3), ["resnet", "auto, mlp, nature, impala, minatar, board"]),
+        ("resnet", box(84, 84, 3), ["resnet", "auto, mlp, nature, impala, minatar or board"]),
     ],
 )
 def test_what_can_not_be_seen_is_refused_with_what_would_work(kind, space, words):

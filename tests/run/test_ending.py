@@ -19,8 +19,8 @@ from run.small import PPO
         (Restarts(), "Done: 300 steps in 9.0 s.\nCheckpoint: there"),
         (
             Restarts(10, 4.25),
-            "Done: 300 steps in 9.0 s.\nCopies that died or hung were started again 10 times, "
-            "which took 4.2 s of it.\nCheckpoint: there",
+            "Done: 300 steps in 9.0 s.\nCopies that died or hung were restarted 10 times "
+            "(4.2 s).\nCheckpoint: there",
         ),
     ],
 )

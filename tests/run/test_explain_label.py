@@ -89,8 +89,8 @@ def test_copies_take_whole_blocks_of_rows() -> None:
     with pytest.raises(rondel.RondelError) as caught:
         explained("actor*2 | memory | label*4 | gradient+update")
     assert str(caught.value) == (
-        "label*4 can't share the 32 rows of a drawn batch evenly in blocks of 16; 1 or 2 copies, "
-        "or batches of 64 rows, would work.\n"
+        "label*4 cannot share the 32 rows of a batch evenly in blocks of 16. Use 1 or 2 copies, or "
+        "batches of 64 rows.\n"
         "  actor*2 | memory | label*4 | gradient+update\n"
         "                     ^^^^^^^"
     )

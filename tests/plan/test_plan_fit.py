@@ -3,9 +3,9 @@
 import pytest
 
 from rondel.errors import RondelError
+from rondel.plan.fit import check_fit, resolve_ranges
 from rondel.plan.parser import parse
 from rondel.plan.presets import PRESETS
-from rondel.plan.rules import check_fit, resolve_ranges
 
 
 @pytest.mark.parametrize("name", PRESETS)

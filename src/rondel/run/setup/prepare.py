@@ -27,10 +27,11 @@ from rondel.execution.stages.task import Task, bytes_of, check_fits_in_memory
 from rondel.execution.telemetry.timeouts import timeouts_for
 from rondel.formatting import divisors, join_words, nearest
 from rondel.nets.torso import described
+from rondel.plan.fit import check_fit
 from rondel.plan.parser import parse
 from rondel.plan.pieces import Piece, error_at, write
 from rondel.plan.plan import Plan
-from rondel.plan.rules import check_fit, first_fault
+from rondel.plan.rules import first_fault
 from rondel.run.setup import datasets, jax_process
 from rondel.run.setup.options import (
     MAX_SECONDS,

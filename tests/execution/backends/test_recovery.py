@@ -174,7 +174,10 @@ PLANS = ("actor*2 | learner", "env*2 | policy | learner")
         ),
     ],
 )
-def test_an_environment_that_fails_once(plan: str, do: Any, tmp_path: Path) -> None:
+def test_an_environment_that_fails_once(
+    plan: str, do: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rondel.execution.telemetry.timeouts.STOPPED", 0.5)
     backend = Processes(deadline=3.0, restarts=20)
     tiny.run(backend, plan, tiny.task(Once(tmp_path / "done", do)))
     assert (tmp_path / "done").exists()
@@ -214,7 +217,11 @@ def tiny_ring(backend: Processes) -> Ring:
     return Ring(tiny.task(), parse("actor*2 | learner"), backend)
 
 
-def test_who_starts_processes_may_be_killed_too() -> None:
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_who_starts_processes_may_be_killed_or_stopped_too(
+    how: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rondel.execution.telemetry.timeouts.STOPPED", 0.5)
     backend = Processes(restarts=20)
     with closing(tiny_ring(backend)) as ring:
         reports = run_rounds(ring, Limits(10**9))
@@ -222,7 +229,7 @@ def test_who_starts_processes_may_be_killed_too() -> None:
         pids = [copy.pid for copy in backend._copies]
         servers = [spawner._server.pid for spawner in backend._launcher.spawners.values()]
         for pid in servers:
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, how)
         os.kill(pids[0], signal.SIGKILL)
         for _ in range(5):
             next(reports)

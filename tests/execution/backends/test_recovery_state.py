@@ -140,6 +140,17 @@ TABLE = {
         [*ask(0), Looked(700), Looked(705), Looked(709.5)],
         [HANGS],
     ),
+    "stopped for a moment": (20, [Looked(1, stopped=[2]), Looked(2), Looked(6.5, stopped=[2])], []),
+    "stopped for long": (
+        20,
+        [Looked(1, stopped=[2]), Looked(6.5, stopped=[2])],
+        [Inspect(End(LEARNER, "was stopped for 5 s", killed=True))],
+    ),
+    "stopped, and no restarts: only lateness counts": (
+        0,
+        [Looked(1, stopped=[2]), Looked(6.5, stopped=[2])],
+        [],
+    ),
     "one that missed another: who is dead?": (
         20,
         [Missed(1, POLICY, GONE, late=False)],

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from rondel.errors import RondelError
-from rondel.execution.backends.processes.fork_server import ForkServer
+from rondel.execution.backends.processes.fork_server import ForkServer, is_stopped
 from rondel.execution.backends.wire.socket_channel import Channel, Gone, pair
 
 pytestmark = pytest.mark.fault
@@ -91,14 +91,10 @@ def _children():
     return set(Path(f"/proc/{mine}/task/{mine}/children").read_text().split())
 
 
-def _state(pid):
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-
 def _runs(pid):
     """Not even a zombie is left, or one that only the system's first process can reap."""
     try:
-        return _state(pid) != "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
 
@@ -269,7 +265,7 @@ def test_a_dead_server_is_noticed_and_its_children_end(fresh):
     channel.send("the child lives on")
     assert channel.receive(10) == "the child lives on"
     os.kill(child.pid, signal.SIGSTOP)
-    assert _eventually(lambda: _state(child.pid) == "T")  # else it may still hear that it is over
+    assert _eventually(lambda: is_stopped(child.pid))  # else it may still hear that it is over
     woken = threading.Event()
 
     def wake():

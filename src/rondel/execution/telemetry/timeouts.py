@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from rondel.execution.telemetry.timing import Meter
 
 START = 60.0  # seconds that anything may take the first time, since it is imported or compiled
+STOPPED = 5.0  # seconds after which a process that someone stopped counts as hung
 _log = logging.getLogger("rondel")
 
 

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import jax
 
 from rondel.errors import RondelError
+from rondel.execution.backends.processes.fork_server import is_stopped
 from rondel.execution.backends.processes.launcher import Launcher
 from rondel.execution.backends.processes.proxy import ProcessProxy, Promise
 from rondel.execution.backends.processes.shared_memory import Arena, View, decode, encode
@@ -62,7 +63,7 @@ class Processes:
         self._poll = select.poll()
         self._number = 0  # of the last request
         self._over: BaseException | None = None  # what ended the run
-        self._looked = 0.0  # when the state last looked for late copies
+        self._looked = 0.0  # when the state was last told who is stopped
 
     def __del__(self) -> None:
         """End the processes of a run that nobody closed."""
@@ -191,7 +192,8 @@ class Processes:
             patience = min(_LOOK_EVERY, self._deadline)
             self._take_in(patience)
             if time.monotonic() - self._looked > patience:
-                self.recovery.tell(ev.Looked)
+                stopped = [copy.index for copy in self._copies if is_stopped(copy.pid)]
+                self.recovery.tell(ev.Looked, stopped)
                 self._looked = time.monotonic()
 
     def _take_in(self, seconds: float) -> None:

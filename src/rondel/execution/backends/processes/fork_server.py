@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from rondel.errors import RondelError
 from rondel.execution.backends.wire.socket_channel import Channel, Gone, pair
+from rondel.execution.telemetry import timeouts
 
 _PATIENCE = 120.0  # seconds until a child must have started: imports may be slow
 _SERVER = """import sys
@@ -34,7 +35,7 @@ serve(*sys.argv[1:5])"""
 
 
 class SpawnFailed(RondelError):
-    """The fork server is gone."""
+    """The fork server is gone, or someone stopped it."""
 
 
 class Child(NamedTuple):
@@ -93,7 +94,7 @@ class ForkServer:
         try:
             self._channel.send((self._number, target, payload), fds)
             while True:
-                notice = self._hear(deadline)
+                notice = self._hear_unless_stopped(deadline)
                 # Another number answers a request whose caller was interrupted while it waited.
                 if isinstance(notice, _Started) and notice.number == self._number:
                     return Child(notice.pid, target)
@@ -147,6 +148,22 @@ class ForkServer:
                 self._life.recv(1)  # ends when nobody holds the other end
         self._life.close()
 
+    def _hear_unless_stopped(self, deadline: float) -> _Started | _Refused | _Ended:
+        """The next notice of the server; raises `SpawnFailed` if someone has stopped it."""
+        since = None
+        while True:
+            now = time.monotonic()
+            since = (since or now) if is_stopped(self._server.pid) else None
+            if since is not None and now - since >= timeouts.STOPPED:
+                self._server.kill()
+                self._server.wait()
+                raise SpawnFailed("The process that starts others was stopped.")
+            try:
+                return self._hear(min(deadline, now + 1.0))
+            except TimeoutError:
+                if time.monotonic() >= deadline:
+                    raise
+
     def _hear(self, deadline: float) -> _Started | _Refused | _Ended:
         """Receive one notice of the server."""
         notice = self._channel.receive(max(0.0, deadline - time.monotonic()))
@@ -157,6 +174,15 @@ class ForkServer:
             self._alive.discard(notice.pid)
             self._ended[notice.pid] = _say(notice.code)
         return notice
+
+
+def is_stopped(pid: int) -> bool:
+    """Has someone stopped a process, with SIGSTOP or a debugger?"""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
+    except OSError:
+        return False
 
 
 def _say(code: int) -> str:

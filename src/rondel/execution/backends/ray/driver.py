@@ -112,7 +112,7 @@ class RayDriver:
             self.settle_answered(copy)
         opened = [copy for copy in self.copies if copy.open]
         waiting = [c.index for c in opened if not all(i.over for i in c.open[0].inputs)]
-        self.recovery.tell(ev.Looked, waiting)
+        self.recovery.tell(ev.Looked, (), waiting)
         self._looked = time.monotonic()
 
     def values(self, wanted: Sequence[Promise]) -> list[Any]:

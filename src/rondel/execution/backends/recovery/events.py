@@ -53,6 +53,7 @@ class Looked(NamedTuple):
     """The driver has waited for a while without an answer."""
 
     time: float
+    stopped: Collection[int] = ()  # copies that someone has stopped, as with SIGSTOP
     waiting: Collection[int] = ()  # copies that wait for another's result: those are not late
 
 

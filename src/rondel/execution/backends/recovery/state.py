@@ -28,7 +28,8 @@ from rondel.execution.backends.recovery.policy import (
     words,
 )
 from rondel.execution.requests import KEEP, Request
-from rondel.execution.telemetry.timeouts import START, Timeouts, no_answer
+from rondel.execution.telemetry import timeouts as limits
+from rondel.execution.telemetry.timeouts import Timeouts, no_answer
 
 _DRIVER_AWAY = 10.0  # seconds without any event: the driver was stopped or busy, and no copy late
 _SEARCH_AGAIN = 0.5  # seconds before lost results are asked for again
@@ -50,6 +51,7 @@ class CopyState:
     outstanding: deque[Request] = field(default_factory=deque)  # sent and unanswered, oldest first
     answered: set[Request] = field(default_factory=set)  # by this incarnation: later ones are fast
     heard_at: float = 0.0  # when it last answered, or was asked with nothing outstanding
+    stopped_at: float | None = None  # when it was first seen stopped; None if it runs
     progress: bool = False  # this incarnation has answered something that none had before
     worked: bool = False  # some incarnation has
     too_large: bool = False  # its state can't be kept twice, so it can't be restarted
@@ -87,7 +89,7 @@ class RecoveryState:
         """Take note of an event, and say what to do."""
         if event.time - self.awake_at > _DRIVER_AWAY:
             for copy in self.copies:
-                copy.heard_at = event.time
+                copy.heard_at, copy.stopped_at = event.time, None
         self.awake_at = event.time
         instructions = list(self._RULES[type(event)](self, event) or ())
         for one in instructions:
@@ -144,11 +146,16 @@ class RecoveryState:
     # deaths
 
     def _on_looked(self, event: ev.Looked) -> list[ev.Instruction] | None:
+        now = event.time
         for i, copy in enumerate(self.copies):
             if i in event.waiting:
-                copy.heard_at = event.time
-            if copy.outstanding and event.time - copy.heard_at > self._patience(copy):
+                copy.heard_at = now
+            if copy.outstanding and now - copy.heard_at > self._patience(copy):
                 return [self._late(i, event)]
+            copy.stopped_at = (copy.stopped_at or now) if i in event.stopped else None
+            if copy.stopped_at and now - copy.stopped_at > limits.STOPPED and self.restarts:
+                how = f"was stopped for {limits.STOPPED:g} s"
+                return [ev.Inspect(ev.End(i, how, killed=True))]
         return None
 
     def _patience(self, copy: CopyState) -> float:
@@ -182,7 +189,7 @@ class RecoveryState:
         if self.lost_since is None:
             self.lost_since = event.time
             self.log.append((event.time, f"Results are lost: {event.sentence}"))
-        if event.time - self.lost_since > START:
+        if event.time - self.lost_since > limits.START:
             said = f"Results were lost again and again, although nobody died: {event.sentence}"
             return [ev.GiveUp(said)]
         return [ev.Pause(_SEARCH_AGAIN)]
@@ -241,7 +248,7 @@ class RecoveryState:
     def _on_started(self, event: ev.Started) -> None:
         for i in event.copies:
             copy = self.copies[i]
-            copy.outstanding, copy.answered = deque(), set()
+            copy.outstanding, copy.answered, copy.stopped_at = deque(), set(), None
             copy.progress = False
 
     def _on_start_failed(self, event: ev.StartFailed) -> list[ev.Instruction]:

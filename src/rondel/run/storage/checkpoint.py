@@ -44,7 +44,7 @@ def save(folder: Path, state: Tree, memory: Tree, meta: dict[str, Any], keep: in
 
     A memory without leaves, such as (), has no file. JSON must be able to hold `meta`.
     """
-    root = Path(folder) / "checkpoints"
+    root = folder / "checkpoints"
     partial = None
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -81,7 +81,6 @@ def load(
     if `memory_like` is None or if its file was removed, as from all but the newest. All leaves are
     NumPy arrays with memory of their own: the files may change afterwards.
     """
-    path = Path(path)
     asked = memory_like is not None
     sums, meta = _checked(path, (STATE, MEMORY) if asked else (STATE,))
     state = _fit(_arrays(path / STATE), state_like, path)
@@ -93,12 +92,11 @@ def load(
 
 def read_meta(path: Path) -> dict[str, Any]:
     """The metadata that was given to `save`. Only meta.json is read and checked."""
-    return _checked(Path(path), ())[1]
+    return _checked(path, ())[1]
 
 
 def read_arrays(path: Path, prefix: str = "params/") -> dict[str, np.ndarray]:
     """The arrays of a checkpoint's state whose names begin with `prefix`, by name."""
-    path = Path(path)
     _checked(path, (STATE,))
     arrays = _arrays(path / STATE)
     return {name: array for name, array in arrays.items() if name.startswith(prefix)}
@@ -106,7 +104,6 @@ def read_arrays(path: Path, prefix: str = "params/") -> dict[str, np.ndarray]:
 
 def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     """The shapes of a checkpoint's state by name, without the arrays themselves."""
-    path = Path(path)
     _checked(path, (STATE,))
     with safe_open(path / STATE, framework="np") as file:
         return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118

@@ -15,7 +15,6 @@ STATE, MEMORY, META = "state.safetensors", "memory.safetensors", "meta.json"
 
 def find_checkpoint(path: Path) -> Path:
     """The newest checkpoint in a run's folder, or the checkpoint itself."""
-    path = Path(path)
     try:
         if (path / META).exists() or (path / STATE).exists():
             return path

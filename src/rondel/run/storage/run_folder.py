@@ -119,7 +119,7 @@ def run_metadata(setup: Setup, limits: Limits) -> dict[str, Any]:
         "algorithm": setup.name,
         "env": spec.id,
         "seed": setup.task.seed,
-        "config": _as_dict(config),
+        "config": dataclasses.asdict(config) if dataclasses.is_dataclass(type(config)) else None,
         "options": dataclasses.asdict(setup.options),
         "total_steps": limits.steps,
         "until_return": limits.until_return if limits.until_return != float("inf") else None,
@@ -273,10 +273,6 @@ def can_be_made(env_id: str) -> bool:
     if world not in names() or ":" in name:
         return False
     return ":" not in json.dumps(split(name)[1], separators=(",", "="))
-
-
-def _as_dict(config: Any) -> dict[str, Any] | None:
-    return dataclasses.asdict(config) if dataclasses.is_dataclass(type(config)) else None
 
 
 def write_config(path: Path, meta: dict[str, Any]) -> None:

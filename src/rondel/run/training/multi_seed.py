@@ -28,7 +28,7 @@ from rondel.run.setup.prepare import Setup
 from rondel.run.storage import run_folder
 from rondel.run.training import train_loop
 from rondel.run.training.hooks import Hook
-from rondel.run.training.seed_display import SeedDisplay, SingleSeedDisplay, ending, result
+from rondel.run.training.seed_display import SeedDisplay, ending, result
 from rondel.run.training.signals import StopRequest, stop_on_signals
 from rondel.types import HostWorld
 
@@ -101,9 +101,11 @@ def run_seeds(
 ) -> Runs:
     """Run all seeds to their limits. `path` is the folder that holds theirs."""
     setup, shown = jobs[0].setup, display or Silent()
-    seeds = SeedDisplay(shown, path, [job.seed for job in jobs])
     stackable = setup.lowering.stackable
     width = len(jobs) if stackable else parallel_seeds(setup, len(jobs))
+    how = "one after another" if width == 1 else f"{width} at a time"
+    how = "side by side in one program" if stackable else how
+    seeds = SeedDisplay(shown, path, [job.seed for job in jobs], how)
     last = f"The runs failed; their folders are in {path}."
     try:
         memory = train_loop.estimate_memory(setup, width) if display else None
@@ -139,7 +141,7 @@ def _together(
     log: Sequence[str],
 ) -> tuple[list[Run], dict[int, NotFinite]]:
     """Side by side in one program -> the runs, and by seed why some of them are lost."""
-    task, how = jobs[0].setup.task, "side by side in one program"
+    task = jobs[0].setup.task
     stacked = None if seed_parallel.can_stack(task, [job.round for job in jobs]) else False
     rings = seed_parallel.SeedRings(task, [job.seed for job in jobs], stacked)
     evaluator = train_loop.evaluator_for(jobs[0].setup, jobs[0].eval_episodes)
@@ -148,8 +150,8 @@ def _together(
         runs = [stack.enter_context(job.run(rings.backend(i))) for i, job in enumerate(jobs)]
         for run in runs:
             run.at_a_time = len(runs)
-        display.start(render.rows(runs[0], *memory) if memory else [], how)
-        shown = [SingleSeedDisplay(display, job.seed, how) for job in jobs]
+        display.start(render.rows(runs[0], *memory) if memory else [])
+        shown = [display.of(job.seed) for job in jobs]
         hooked = [
             stack.enter_context(train_loop.HookedRun(run, began, log, one, own, evaluator))
             for run, one in zip(runs, shown, strict=True)
@@ -168,7 +170,6 @@ def _apart(
 ) -> tuple[list[Run], dict[int, NotFinite]]:
     """Each on its own ring, some at a time -> the runs, and by seed why some of them are lost."""
     lost: dict[int, NotFinite] = {}
-    how = "one after another" if width == 1 else f"{width} at a time"
     lock = threading.RLock()
     locked = [_Locked(hook, lock) for hook in own]
 
@@ -176,11 +177,12 @@ def _apart(
         if stop.is_set():
             return None
         try:
-            shown = SingleSeedDisplay(display, job.seed, how)
             began, run = time.monotonic(), job.run()
             stop.listen()  # Ray has its own handler of SIGTERM from its start on
             run.at_a_time = width
-            return train_loop.run_training(run, memory, locked, shown, began, log, stop)
+            return train_loop.run_training(
+                run, memory, locked, display.of(job.seed), began, log, stop
+            )
         except NotFinite as error:
             lost[job.seed] = error
             return None

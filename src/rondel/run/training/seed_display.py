@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,52 +22,42 @@ _SCORES = {"return_mean": "return", "eval_return": "greedy"}
 class SeedDisplay:
     """One display for all seeds, which may train in threads; its summary is shown once."""
 
-    def __init__(self, display: Display, path: Path, seeds: Sequence[int]) -> None:
-        self._display, self._path, self._seeds = display, path, seeds
-        self._started = False
-        self._lock = threading.Lock()
+    def __init__(self, display: Display, path: Path, seeds: Sequence[int], how: str) -> None:
+        self._display, self._path, self._seeds, self._how = display, path, seeds, how
+        self._seed: int | None = None  # the one whose messages these are
+        self._lock, self._started = threading.Lock(), threading.Event()
 
-    def start(self, summary: list[tuple[str, str]], how: str) -> None:
+    def of(self, seed: int) -> SeedDisplay:
+        """This display, for the messages of one seed."""
+        one = copy.copy(self)
+        one._seed = seed
+        return one
+
+    def start(self, summary: list[tuple[str, str]]) -> None:
         """Show what will run: the summary of one seed, with all seeds in the place of its own."""
         with self._lock:
-            if self._started or not summary:
+            if self._started.is_set() or not summary:
                 return
-            self._started = True
+            self._started.set()
             rows = [(label, text) for label, text in summary if label not in ("until", "folder")]
             until = dict(summary)["until"].rpartition(", seed ")[0]
             many = len(self._seeds) > 8
             ends = f"{self._seeds[0]} to {self._seeds[-1]}"
-            seeds = f"{ends if many else ', '.join(map(str, self._seeds))}, {how}"
+            seeds = f"{ends if many else ', '.join(map(str, self._seeds))}, {self._how}"
             self._display.start(
                 [*rows, ("until", until), ("seeds", seeds), ("folder", str(self._path))]
             )
 
     def update(self, record: RoundRecord) -> None:
         with self._lock:
-            self._display.update(record)
+            self._display.update(record._replace(seed=self._seed))
 
     def note(self, message: str) -> None:
         with self._lock:
-            self._display.note(message)
-
-
-class SingleSeedDisplay:
-    """The display of one seed among several."""
-
-    def __init__(self, display: SeedDisplay, seed: int, how: str) -> None:
-        self._display, self._seed, self._how = display, seed, how
-
-    def start(self, summary: list[tuple[str, str]]) -> None:
-        self._display.start(summary, self._how)
-
-    def update(self, record: RoundRecord) -> None:
-        self._display.update(record._replace(seed=self._seed))
-
-    def note(self, message: str) -> None:
-        self._display.note(f"seed {self._seed}: {message}")
+            self._display.note(message if self._seed is None else f"seed {self._seed}: {message}")
 
     def stop(self, message: str) -> None:
-        """The others may go on."""
+        """The other seeds may go on."""
 
 
 def result(path: Path, runs: Sequence[Run], seconds: float) -> dict[str, Any]:

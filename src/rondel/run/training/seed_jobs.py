@@ -1,4 +1,4 @@
-"""The runs of `--seeds`, new or resumed: an ordinary folder for each, OUT/seed-0, OUT/seed-1, …"""
+"""Resumed runs, and new ones of `--seeds`: a folder for each seed, OUT/seed-0, OUT/seed-1, …"""
 
 from __future__ import annotations
 
@@ -46,21 +46,28 @@ def resumed_jobs(
     brought: dict[str, Any],
     placing: dict[str, Any],
 ) -> list[Job]:
-    """The runs of several seeds, each from its newest checkpoint, or from its start."""
+    """The runs of several seeds, each from its newest checkpoint, or from its start.
+
+    Without `seeds` the one run in `path`, which may also be one of its checkpoints.
+    """
     steps, until_return, *evaluation = wanted
     found = {seed: locate.find_checkpoint(mine) for seed, mine in seeds.items() if _is_begun(mine)}
-    if not found:
-        locate.find_checkpoint(next(iter(seeds.values())))  # says what to give instead
+    if not found:  # of several seeds, this says what to give instead
+        only = locate.find_checkpoint(next(iter(seeds.values()), path))
+        seed = run_folder.read(only).seed
+        found, seeds = {seed: only}, {seed: run_folder.home_of(only)}
     read = {seed: run_folder.read(where) for seed, where in found.items()}
     like = next(iter(read.values()))
     limits = resumed_limits(like, steps, until_return)
-    setup = run_folder.setup_from(like, placing={"on": like.options.get("on")} | placing, **brought)
+    for seed, saved in read.items():
+        run_folder.check_lanes(found[seed], saved)
+    placing = {"on": like.options.get("on"), "resources": None, "address": None} | placing
+    setup = run_folder.setup_from(like, placing=placing, **brought)
     jobs, ended = [], []
     for seed, mine in seeds.items():
         before, where = read.get(seed, like._replace(seed=seed, round=0)), found.get(seed)
         if where:
             _check_same(where, before, like._replace(seed=seed))
-            run_folder.check_lanes(where, before)
             run_folder.check_learner(where, setup)
             ended.append(_is_ended(where, before, limits))
         notes = () if before.machine == setup.machine else (OTHER_MACHINE,)
@@ -68,10 +75,11 @@ def resumed_jobs(
         asks = (_with_seed(setup, seed), limits, mine, *asked)
         jobs.append(Job(*asks, where, before.round, notes))
     if len(ended) == len(jobs) and all(ended):
+        which = f"The runs in {path} are" if len(jobs) > 1 else f"The run in {jobs[0].path} is"
         raise RondelError(
-            f"The runs in {path} are already finished. To continue, give a larger total, such as "
+            f"{which} already finished. To continue, give a larger total, such as "
             f"steps={2 * limits.steps} (--steps on the command line), and another until_return if "
-            "they have one (inf for none)."
+            "there is one (inf for none)."
         )
     return jobs
 

@@ -8,24 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, overload
 
-from rondel.errors import RondelError
-from rondel.execution.loop.sync_loop import Limits, is_finished
-from rondel.formatting import number
+from rondel.execution.loop.sync_loop import Limits
 from rondel.run.display.display import Display, Silent
-from rondel.run.session.run import (
-    Run,
-    check_evaluation,
-    check_integer,
-    check_limits,
-    load,
-    resumed_evaluation,
-    resumed_limits,
-)
-from rondel.run.setup import jax_process
+from rondel.run.session.run import Run, check_evaluation, check_integer, check_limits
 from rondel.run.setup.prepare import Setup, prepare
-from rondel.run.storage import locate, loggers, run_folder
+from rondel.run.storage import loggers, run_folder
 from rondel.run.training.hooks import UserHook, as_hooks
-from rondel.run.training.multi_seed import Runs, run_seeds
+from rondel.run.training.multi_seed import Job, Runs, run_seeds
 from rondel.run.training.seed_jobs import jobs_for, resumed_jobs
 from rondel.run.training.train_loop import estimate_memory, run_training
 
@@ -116,11 +105,10 @@ def train(
     memory = estimate_memory(setup) if display else None
     path = run_folder.claim(out, setup.name, setup.env_id, f"seed{seed}")
     try:
-        run = Run(setup, limits, path)
+        run = Job(setup, limits, path, *evaluation).run()
     except BaseException:
         run_folder.release(path)
         raise
-    run.eval_episodes, run.eval_every = evaluation
     run.env_named = env if isinstance(env, str) else None
     return run_training(run, memory, own, display or Silent(), began, log)
 
@@ -150,33 +138,13 @@ def resume(
     """
     began = time.monotonic()
     log, own = loggers.names_in(log), as_hooks(hooks)
-    if seeds := run_folder.seeds_in(Path(path)):
-        brought = {"algorithm": algorithm, "env": env, "config": config, "network": network}
-        wanted = (steps, until_return, eval_episodes, eval_every)
-        jobs = resumed_jobs(Path(path), seeds, wanted, brought, placing)
+    seeds = run_folder.seeds_in(Path(path))
+    brought = {"algorithm": algorithm, "env": env, "config": config, "network": network}
+    wanted = (steps, until_return, eval_episodes, eval_every)
+    jobs = resumed_jobs(Path(path), seeds, wanted, brought, placing)
+    if seeds:
         return run_seeds(jobs, Path(path), own, display, began, log)
-    found = locate.find_checkpoint(Path(path))
-    before = run_folder.read(found)
-    limits = resumed_limits(before, steps, until_return)
-    evaluation = resumed_evaluation(before, eval_episodes, eval_every)
-    placing = {"on": before.options.get("on")} | placing
-    free = jax_process.free_memory()
-    run = load(found, algorithm=algorithm, env=env, config=config, network=network, **placing)
-    run.limits = limits
+    memory = estimate_memory(jobs[0].setup) if display else None
+    run = jobs[0].run()
     run.env_named = env if isinstance(env, str) else None
-    run.eval_episodes, run.eval_every = evaluation
-    try:
-        if is_finished(run.ring, limits) and run_folder.is_finished(
-            run_folder.home_of(found), found
-        ):
-            score = "" if run.return_mean is None else f", mean return {number(run.return_mean)}"
-            raise RondelError(
-                f"The run in {run.path} is already finished ({run.steps:,} steps{score}). To "
-                f"continue, give a larger total, such as steps={2 * run.steps} (--steps on the "
-                "command line), and another until_return if it has one (inf for none)."
-            )
-        memory = estimate_memory(run.setup, free=free) if display else None
-    except BaseException:
-        run.close()
-        raise
     return run_training(run, memory, own, display or Silent(), began, log)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from rondel.envs.guard.crash_report import forbid_exit_zero
 from rondel.envs.guard.guarded_env import with_deadline
 from rondel.execution.backends import registry
 from rondel.execution.loop import seed_parallel
+from rondel.execution.loop.ring import Ring
 from rondel.execution.loop.rounds import Report
 from rondel.execution.loop.sync_loop import (
     Limits,
@@ -55,15 +56,12 @@ EXITED_EARLY = (
 _log = logging.getLogger("rondel")
 
 
-def estimate_memory(
-    setup: Setup, rings: int = 1, free: int | None = None
-) -> tuple[MemoryEstimate, int]:
+def estimate_memory(setup: Setup, rings: int = 1) -> tuple[MemoryEstimate, int]:
     """The memory that runs will take, so many at a time, and what is free; warns of too little.
 
-    `free` is what was free before a part of it was taken. It traces what will be compiled, which
-    takes a moment: only where someone is shown it.
+    It traces what will be compiled, which takes a moment: only where someone is shown it.
     """
-    cost, free = estimate(setup).times(rings), jax_process.free_memory() if free is None else free
+    cost, free = estimate(setup).times(rings), jax_process.free_memory()
     here = not (registry.find(setup.options.on).remote and setup.options.address)
     if here and (warning := cost.warning(free)):
         _log.warning("%s", warning)
@@ -158,38 +156,25 @@ class HookedRun:
         self._stack.__exit__(*raised)
 
 
-class CompileNotice:
-    """Says when programs are compiled, which would look like a hang, and how long that took.
+@contextmanager
+def compile_notice(ring: Ring, first: int, say: Callable[[str], None]) -> Iterator[None]:
+    """Say when a call compiles programs, which would look like a hang, and how long that took.
 
-    What acts is compiled in the first round here, and what learns too where it is one program, else
-    in the first round that draws.
+    What acts is compiled in the `first` round here, and what learns too where it is one program,
+    else in the first round that draws.
     """
-
-    def __init__(self, run: Run, say: Callable[[str], None]) -> None:
-        self._run, self._say = run, say
-        self._first, self._name, self._began = run.ring.round, "", 0.0
-
-    def before(self) -> None:
-        """A round is next."""
-        ring = self._run.ring
-        if ring.round == self._first:
-            self._name = "first round"
-        elif (
-            ring.round == ring.task.algorithm.memory.warmup_rounds
-            and not ring.lowering.learns_in_one_program
-        ):
-            self._name = "first learning round"
-        else:
-            return
-        self._say(f"Compiling for the {self._name}; this can take a while.")
-        self._began = time.monotonic()
-
-    def after(self) -> None:
-        """A round is done."""
-        if self._name:
-            seconds = time.monotonic() - self._began
-            self._say(f"Compiled; {self._name} took {seconds:.1f} s.")
-            self._name = ""
+    draws = ring.round == ring.task.algorithm.memory.warmup_rounds
+    if ring.round == first:
+        name = "first round"
+    elif draws and not ring.lowering.learns_in_one_program:
+        name = "first learning round"
+    else:
+        yield
+        return
+    say(f"Compiling for the {name}; this can take a while.")
+    began = time.monotonic()
+    yield
+    say(f"Compiled; {name} took {time.monotonic() - began:.1f} s.")
 
 
 def run_rings(
@@ -224,17 +209,16 @@ def _rounds(
     going = [i for i, one in enumerate(runs) if not is_finished(each[i], one.run.limits)]
     lost: dict[int, NotFinite] = {}
     rounds, saved = 1, time.monotonic()
-    compiling = CompileNotice(runs[0].run, say)
+    first = each[0].round
     capacity = rings.capacity if rings else max_rounds_per_call(each[0].task)
     each[0].meter.mark("driver", STARTING)
     while going and not stop.is_set():
-        compiling.before()
         began = time.monotonic()
-        if rings:
-            reports = rings.run_rounds(each, going, [one.limits for one in runs], rounds)
-        else:
-            reports = {0: advance(each[0], runs[0].limits, rounds)}
-        compiling.after()
+        with compile_notice(each[0], first, say):
+            if rings:
+                reports = rings.run_rounds(each, going, [one.limits for one in runs], rounds)
+            else:
+                reports = {0: advance(each[0], runs[0].limits, rounds)}
         rounds = next_pace(rounds, time.monotonic() - began, capacity)
         if any(1 in one.pauses for one in runs):
             rounds = 1  # a round in which every lane resets has no steps to pause at

@@ -240,7 +240,9 @@ def _curves(paths: Iterable[Path]) -> Iterable[Curve]:
         inside = [path] if _is_run(path) else sorted(p for p in below if _is_run(p))
         refuse_file(path)
         if not path.is_dir():
-            raise RondelError(f"{path} does not exist. Name a run's folder, or one of runs.")
+            raise RondelError(
+                f"{path} does not exist. Name the folder of a run, or of several runs."
+            )
         if not inside:
             raise RondelError(f"{path} holds no run (a folder with config.json and {_METRICS}).")
         yield from [_curve(path)] if inside == [path] else _readable(inside)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rondel.execution.backends import registry
 from rondel.execution.backends.lowering import Kind
-from rondel.formatting import plural, size
+from rondel.formatting import number, plural, size
 from rondel.plan.plan import Plan
 from rondel.plan.resources import resources_for
 from rondel.run.setup import jax_process
@@ -127,7 +127,7 @@ def ending(run: Run, checkpoint: Path) -> str:
     result = run.result
     done = f"{result['steps']:,} steps in {result['seconds']:.1f} s"
     scored = result["eval_return"]
-    shown = f", mean return of greedy episodes {scored:.1f}" if scored is not None else ""
+    shown = f", mean return of greedy episodes {number(scored)}" if scored is not None else ""
     again = run.ring.backend.restarts()
     times = f"{plural(again.times, 'time')} ({again.seconds:.1f} s)"
     died = f"\nCopies that died or hung were restarted {times}." if again.times else ""

@@ -160,8 +160,8 @@ class Run:
             f"The last good checkpoint is {good}." if good else "No checkpoint was saved before."
         )
         return (
-            f"{saved} If observations and rewards are finite, use a smaller learning_rate or "
-            "max_grad_norm, or scale_rewards."
+            f"{saved} If observations and rewards are finite, use a smaller learning_rate, "
+            "or scale_rewards."
         )
 
 

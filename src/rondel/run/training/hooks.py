@@ -38,11 +38,9 @@ _DRAWING = threading.Lock()  # runs of one process may end at the same time, and
 class Hook:
     """Something that happens while a run trains: override what you need.
 
-    >>> class Snapshots(rondel.Hook):
-    ...     pause_every = 10_000
-    ...
-    ...     def after_round(self, run, record):
-    ...         run.save(Path("snapshots"))
+    >>> class Snapshots(rondel.Hook):  # beside each checkpoint
+    ...     def at_checkpoint(self, run):
+    ...         run.save("snapshots")
     """
 
     kind = CALLBACK  # what the run's profile counts its time as

@@ -29,7 +29,7 @@ from rondel.formatting import divisors, join_words, nearest
 from rondel.nets.torso import described
 from rondel.plan.fit import check_fit
 from rondel.plan.parser import parse
-from rondel.plan.pieces import Piece, error_at, write
+from rondel.plan.pieces import error_at, write
 from rondel.plan.plan import Plan
 from rondel.plan.rules import first_fault
 from rondel.run.setup import datasets, jax_process
@@ -294,14 +294,9 @@ def _splits(rows: int, copies: int, block: int) -> bool:
 def _uneven(plan: Plan, stage: str, rows: int, block: int) -> RondelError:
     piece = plan.piece_of(stage)
     index, copies = plan.pieces.index(piece), piece.copies
-
-    def with_copies(n: int) -> list[Piece]:
-        pieces = list(plan.pieces)
-        pieces[index] = piece._replace(copies=n)
-        return pieces
-
+    before, after = plan.pieces[:index], plan.pieces[index + 1 :]
     fits = [n for n in divisors(rows) if _splits(rows, n, block)]
-    fits = [n for n in fits if not first_fault(with_copies(n))]
+    fits = [n for n in fits if not first_fault([*before, piece._replace(copies=n), *after])]
     step = lcm(plan.copies("memory"), copies * block)
     near = nearest([n for n in (rows // step * step, (rows // step + 1) * step) if n], rows)
     blocks = f" in blocks of {block}" if block > 1 else ""

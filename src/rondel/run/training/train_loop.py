@@ -188,7 +188,7 @@ def run_rings(
     Ctrl-C and SIGTERM, or a `stop` that others listen for, end them after a round, saved.
     """
     with stop_on_signals() if stop is None else nullcontext(stop) as asked:
-        lost = _rounds(rings, runs, say, asked)
+        lost = run_rounds(rings, runs, say, asked)
     if asked.is_set():
         raise asked.error()
     with end_on_sigterm() if stop is None else nullcontext():
@@ -198,7 +198,7 @@ def run_rings(
     return lost
 
 
-def _rounds(
+def run_rounds(
     rings: seed_parallel.SeedRings | None,
     runs: Sequence[HookedRun],
     say: Callable[[str], None],

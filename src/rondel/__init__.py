@@ -10,16 +10,15 @@ the stages compute, a plan says where the ring is cut and how many copies of eac
 
 from __future__ import annotations
 
-import re
+import os
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 __version__ = "0.1.0"
 
 # Each name is imported when it is first used: most processes need few of them, and jax is slow.
-_STUB = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
-_MODULES = {name: module for module, name in re.findall(r"^from (\S+) import (\w+)", _STUB, re.M)}
+with open(os.path.join(__path__[0], "__init__.pyi"), encoding="utf-8") as _stub:
+    _MODULES = {line.split()[-1]: line.split()[1] for line in _stub if line.startswith("from ")}
 __all__ = sorted(_MODULES)
 
 

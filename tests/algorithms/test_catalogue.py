@@ -9,8 +9,8 @@ import rondel
 from rondel.algorithms import catalogue, ppo, td3
 from rondel.algorithms.card import Card
 from rondel.errors import OwnCodeError, RondelError
-from rondel.plan.fit import check_fit
 from rondel.plan.parser import parse
+from rondel.plan.plan import check_fit
 
 MINE = '''\
 """A policy that learns nothing."""

@@ -3,8 +3,8 @@
 import pytest
 
 from rondel.errors import RondelError
-from rondel.plan.fit import check_fit, resolve_ranges
 from rondel.plan.parser import parse
+from rondel.plan.plan import check_fit, resolve_ranges
 from rondel.plan.presets import PRESETS
 
 

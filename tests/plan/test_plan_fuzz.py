@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 from fuzz import QUICK_AND_LONG, holds, mutated
 from rondel.errors import RondelError
-from rondel.plan.fit import check_fit, resolve_ranges
 from rondel.plan.parser import parse
 from rondel.plan.pieces import ALIASES, ORDER
+from rondel.plan.plan import check_fit, resolve_ranges
 from rondel.plan.presets import PRESETS
 from rondel.plan.resources import resources_for
 

@@ -16,10 +16,19 @@ from typing import NamedTuple
 
 from rondel.errors import RondelError
 from rondel.formatting import join_words
-from rondel.plan.pieces import ALIASES, AUTO, ORDER, Piece, Place, Written, error_at
+from rondel.plan.pieces import (
+    ALIASES,
+    AUTO,
+    ORDER,
+    Piece,
+    Place,
+    Written,
+    error_at,
+    fault_error,
+    first_fault,
+)
 from rondel.plan.plan import Plan
 from rondel.plan.presets import PRESETS
-from rondel.plan.rules import fault_error, first_fault
 
 LONGEST = 1_000  # characters: an error shows the whole text
 

@@ -14,9 +14,8 @@ from rondel.envs.registry import id_without_world
 from rondel.errors import RondelError, at_least
 from rondel.execution.backends import registry
 from rondel.formatting import closest_words, divisors, join_words, nearest
-from rondel.plan.fit import resolve_ranges
 from rondel.plan.parser import parse
-from rondel.plan.plan import Plan
+from rondel.plan.plan import Plan, resolve_ranges
 from rondel.plan.resources import resources_for
 from rondel.run.setup import jax_process
 

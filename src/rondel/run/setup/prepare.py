@@ -27,11 +27,9 @@ from rondel.execution.stages.task import Task, bytes_of, check_fits_in_memory
 from rondel.execution.telemetry.timeouts import timeouts_for
 from rondel.formatting import divisors, join_words, nearest
 from rondel.nets.torso import described
-from rondel.plan.fit import check_fit
 from rondel.plan.parser import parse
-from rondel.plan.pieces import error_at, write
-from rondel.plan.plan import Plan
-from rondel.plan.rules import first_fault
+from rondel.plan.pieces import Fault, first_fault
+from rondel.plan.plan import Plan, check_fit, refusal
 from rondel.run.setup import datasets, jax_process
 from rondel.run.setup.options import (
     MAX_SECONDS,
@@ -300,11 +298,9 @@ def _uneven(plan: Plan, stage: str, rows: int, block: int) -> RondelError:
     step = lcm(plan.copies("memory"), copies * block)
     near = nearest([n for n in (rows // step * step, (rows // step + 1) * step) if n], rows)
     blocks = f" in blocks of {block}" if block > 1 else ""
-    written = write(plan.pieces)
-    return error_at(
+    sentence = (
         f"{piece} cannot share the {rows} rows of a batch evenly{blocks}. Use "
         f"{join_words(nearest(fits, copies), 'or')} {'copy' if fits[-1] == 1 else 'copies'}, or "
-        f"batches of {join_words(near, 'or')} rows.",
-        written.text,
-        (written.stages[index][0][0], written.copies[index][1]),
+        f"batches of {join_words(near, 'or')} rows."
     )
+    return refusal(plan, [Fault(sentence, index)])

@@ -8,6 +8,7 @@ module too.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -53,8 +54,7 @@ class Box:
         Policies act in -1..1, which maps onto low..high with clipping. Where a bound is infinite
         the number passes unchanged, clipped to the finite bound if there is one.
         """
-        bounded = np.isfinite(self.low) & np.isfinite(self.high)
-        low, high = (np.where(bounded, b, 0).astype(np.float32) for b in (self.low, self.high))
+        bounded, low, high = self._bounds
         part = (action.clip(-1.0, 1.0) + 1.0) * 0.5
         if np.issubdtype(self.dtype, np.integer):  # equal parts for all integers
             scaled = (low + part * (high - low + 1.0) - 0.5).round()
@@ -65,6 +65,13 @@ class Box:
             return scaled
         passed = action.clip(self.low, self.high).astype(self.dtype)
         return scaled * bounded + passed * ~bounded
+
+    @cached_property
+    def _bounds(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Where both bounds are finite, and the bounds there."""
+        bounded = np.isfinite(self.low) & np.isfinite(self.high)
+        low, high = (np.where(bounded, b, 0).astype(np.float32) for b in (self.low, self.high))
+        return bounded, low, high
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import rondel
@@ -117,11 +118,38 @@ def test_many_pairs_find_the_gradient_of_a_linear_return():
 
 
 def test_weight_decay_and_plain_steps_by_hand():
-    optimiser = es.optimiser_for(es.Config(optimiser="sgd", weight_decay=0.1, learning_rate=2.0))
-    state = es.State(jnp.array([1.0]), optimiser.init(jnp.array([1.0])))
-    state = es.update(optimiser, state, jnp.array([0.3]))
-    # 1 - 2 * (0.3 + 0.1 * 1) = 0.2
-    np.testing.assert_allclose(state.params, [0.2], rtol=1e-6)
+    fields = {"optimiser": "sgd", "sigma": 0.5, "weight_decay": 0.1, "learning_rate": 2.0}
+
+    def stepped(shaping):
+        optimiser = es.optimiser_for(es.Config(shaping=shaping, **fields))
+        state = es.State(jnp.array([1.0]), optimiser.init(jnp.array([1.0])))
+        return es.update(optimiser, state, jnp.array([0.3])).params
+
+    # by returns: 1 - 2 * (0.3 + 0.1 * 1); by ranks the gradient has 1 / σ, and the decay too
+    np.testing.assert_allclose(stepped("returns"), [0.2], rtol=1e-6)
+    np.testing.assert_allclose(stepped("ranks"), [0.0], atol=1e-6)
+
+
+@pytest.mark.parametrize("sigma", [0.02, 0.5])
+def test_steps_are_those_of_the_authors_code(sigma):
+    """Which divides the sum by the number of returns alone, adds the decay, and asks Adam."""
+    config = es.Config(sigma=sigma, weight_decay=0.05)
+    key = jax.random.key_data(random.fold(random.key(3)[None], jnp.arange(8)))
+    returns = jax.random.normal(jax.random.key(1), (8, 2))
+    theta = jnp.linspace(-2.0, 2.0, 6)
+    optimiser, adam = es.optimiser_for(config), optax.adam(config.learning_rate)
+    state = es.State(theta, optimiser.init(theta))
+    theirs, moments = theta, adam.init(theta)
+    for _ in range(5):
+        batch = es.Items(jnp.stack([key, key], 1), returns)
+        grads, *_ = es.gradient(config, 1.0, state.params, batch, jax.random.key(0))
+        state = es.update(optimiser, state, grads)
+        ranks = es.centred_ranks(returns.reshape(-1)).reshape(returns.shape)
+        ascent = (ranks[:, 0] - ranks[:, 1]) @ es.noise(key, 6) / returns.size
+        change, moments = adam.update(-ascent + config.weight_decay * theirs, moments)
+        theirs = optax.apply_updates(theirs, change)
+        returns = returns + 1e-2 * jnp.arange(16).reshape(8, 2)
+    np.testing.assert_allclose(state.params, theirs, rtol=2e-5)
 
 
 @pytest.mark.parametrize("name", few_of(["es", "ars"], ["ars"]))
@@ -198,7 +226,7 @@ def test_what_can_not_work_is_refused(fields, sentence):
 @pytest.mark.long
 def test_lanes_inside_of_a_program_can_not_be_started_anew():
     pytest.importorskip("envpool")
-    with pytest.raises(RondelError, match="envpool:CartPole-v1 would"):
+    with pytest.raises(RondelError, match="Use envpool:CartPole-v1"):
         rondel.explain("es", "envpool-xla:CartPole-v1", tuned=False)
 
 

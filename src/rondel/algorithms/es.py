@@ -49,7 +49,7 @@ class Config:
     sigma: float = 0.02  # deviation of the noise on parameters
     learning_rate: float = 0.01  # step size
     optimiser: str = "adam"  # adam or sgd
-    weight_decay: float = 0.005  # pull of parameters towards 0, a part of the gradient
+    weight_decay: float = 0.005  # pull of parameters towards 0, a part of σ times the gradient
     shaping: str = "ranks"  # weights of pairs: by ranks, or by returns over their deviation
     top: int | None = None  # number of pairs that count, those with the best returns; None: all
     standardise: bool = False  # standardise observations by running statistics
@@ -194,7 +194,9 @@ def update(optimiser: optax.GradientTransformation, state: State, grads: Tree) -
 
 
 def optimiser_for(config: Config) -> optax.GradientTransformation:
-    decay = optax.add_decayed_weights(config.weight_decay)
+    """As in the authors' code, whose gradient is σ times ours where returns are ranked."""
+    scale = config.sigma if config.shaping == "ranks" else 1.0
+    decay = optax.add_decayed_weights(config.weight_decay / scale)
     adam = [optax.scale_by_adam()] if config.optimiser == "adam" else []
     return optax.chain(decay, *adam, optax.scale(-config.learning_rate))
 

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from rondel.execution.hostenv.seeds import Purpose
-from rondel.execution.stages.rng import per_lane, purpose_key
 from rondel.memory.replay import Transitions, prioritised
 from rondel.ops import random
+from rondel.ops.random import per_lane, purpose_key
 from rondel.ops.returns import n_step_returns
 from rondel.ops.statistics import masked_mean
 from rondel.types import Algorithm, EnvSpec, HostWorld, Step, Trajectory

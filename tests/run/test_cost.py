@@ -12,15 +12,18 @@ import pytest
 import rondel
 from rondel.execution.stages.task import without_keys
 from rondel.memory.frames import Film, Frames
-from rondel.run.preflight import memory_estimate
-from rondel.run.preflight.memory_estimate import MemoryEstimate, PieceMemory, estimate
-from rondel.run.setup import jax_process
-from rondel.run.setup.prepare import prepare
+from rondel.run.setup import jax_process, shape_model
+from rondel.run.setup.prepare import Setup, prepare
+from rondel.run.setup.shape_model import MemoryEstimate, PieceMemory
 from rondel.run.training import train_loop
 from run.small import DQN
 
 GIB = 2**30
 SMALL = {name: value for name, value in DQN.items() if name != "tuned"}
+
+
+def estimate(setup: Setup) -> MemoryEstimate:
+    return shape_model.estimate(setup.task, setup.plan, setup.options.on)
 
 
 def held(tree: Any) -> int:
@@ -72,7 +75,7 @@ def test_devices_share_lanes_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -
 
 def test_frames_that_are_stored_once_are_named() -> None:
     film = Film(Frames(jnp.zeros((2, 13, 4, 4), np.uint8), jnp.zeros((2, 10), int)), jnp.int32(0))
-    assert memory_estimate._frames((film, jnp.zeros(100))) == 2 * 13 * 4 * 4
+    assert shape_model._frames((film, jnp.zeros(100))) == 2 * 13 * 4 * 4
 
 
 def test_what_does_not_fit_gets_a_sentence_with_the_knob() -> None:
@@ -98,7 +101,7 @@ def test_several_seeds_share_a_driver() -> None:
     one = estimate(prepare("dqn", "CartPole-v1", fields=fields))
     three = one.times(3)
     assert (one.processes, three.processes) == (4, 10)
-    assert three.total == 3 * one.total - 2 * memory_estimate._DRIVER
+    assert three.total == 3 * one.total - 2 * shape_model._DRIVER
     assert [piece.copies for piece in three.pieces] == [6, 3]
     assert three.warning(2**20).endswith(" or fewer seeds.")
     assert one.times(1) == one
@@ -106,18 +109,18 @@ def test_several_seeds_share_a_driver() -> None:
 
 def test_what_is_left_of_compiling_is_told_by_what_a_process_does() -> None:
     one = estimate(prepare("dqn", "CartPole-v1", fields=SMALL))
-    assert (one.driver, one.process_bytes) == (memory_estimate._WHOLE, memory_estimate._WHOLE)
-    assert one.compiling == 2 * memory_estimate._COMPILING  # it acts and learns
+    assert (one.driver, one.process_bytes) == (shape_model._WHOLE, shape_model._WHOLE)
+    assert one.compiling == 2 * shape_model._COMPILING  # it acts and learns
     assert one.times(4).compiling == one.compiling  # one program for all of them
     fields = SMALL | {"plan": "actor*2 | memory | gradient+update", "lanes": 8, "block": 4}
     cut = estimate(prepare("dqn", "CartPole-v1", fields=fields))
-    assert cut.process_bytes == memory_estimate._DRIVER + 4 * memory_estimate._PIECE
-    assert cut.compiling == 3 * memory_estimate._COMPILING  # two act, and one makes gradients
-    assert cut.times(2).compiling == 6 * memory_estimate._COMPILING
+    assert cut.process_bytes == shape_model._DRIVER + 4 * shape_model._PIECE
+    assert cut.compiling == 3 * shape_model._COMPILING  # two act, and one makes gradients
+    assert cut.times(2).compiling == 6 * shape_model._COMPILING
     here = estimate(prepare("dqn", "CartPole-v1", fields=fields | {"on": "threads"}))
     assert (here.process_bytes, here.compiling) == (
-        memory_estimate._WHOLE,
-        2 * memory_estimate._COMPILING,
+        shape_model._WHOLE,
+        2 * shape_model._COMPILING,
     )
 
 

@@ -21,7 +21,7 @@ from rondel.cli import main
 from rondel.execution.hostenv.seeds import Purpose
 from rondel.execution.loop import seed_parallel
 from rondel.execution.loop.sync_loop import NotFinite
-from rondel.execution.stages.rng import purpose_key
+from rondel.ops.random import purpose_key
 from rondel.run.display.display import Lines
 from rondel.run.storage import checkpoint, locate
 from run.small import DQN, PPO, SMALL

@@ -13,7 +13,7 @@ from rondel.execution.loop.sync_loop import Limits
 from rondel.formatting import plural
 from rondel.plan.parser import parse
 from rondel.run.preflight import render
-from rondel.run.preflight.memory_estimate import MemoryEstimate, PieceMemory
+from rondel.run.setup.shape_model import MemoryEstimate, PieceMemory
 from rondel.run.training import hooks
 from rondel.run.training.hooks import Throughput
 

@@ -110,7 +110,7 @@ def is_builtin(env: Any) -> bool:
 def id_without_world(env_id: str) -> str:
     """The id without its world and arguments: that of "jax:CartPole-v1" is "CartPole-v1"."""
     world, _, name = env_id.partition(":")
-    return (name if world in names() else env_id).partition("?")[0]
+    return (name if world in _BUILT_IN or world in names() else env_id).partition("?")[0]
 
 
 def equivalents(env_id: str) -> Iterator[tuple[World, Equivalent]]:

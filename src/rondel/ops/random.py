@@ -1,4 +1,4 @@
-"""Random numbers for many keys at once, cheap enough for the inner loop of a step.
+"""Random keys from what they are for, and numbers of many keys at once, cheap in an inner loop.
 
 The Threefry-2x32 generator of Salmon et al., Parallel random numbers: as easy as 1, 2, 3 (2011),
 20 rounds, as in `jax.random`, but unrolled: XLA makes one kernel of it, while JAX's loop costs more
@@ -33,6 +33,31 @@ def fold(keys: Array, one: int | Array, two: int | Array = 0) -> Array:
     data = jax.random.key_data(keys)
     words = threefry(data[..., 0], data[..., 1], _word(one), _word(two))
     return jax.random.wrap_key_data(jnp.stack(words, -1), impl=IMPLEMENTATION)
+
+
+def purpose_key(
+    seed: int | Array, purpose: int, one: int | Array = 0, two: int | Array = 0
+) -> Array:
+    """The key of a purpose, and of two numbers such as the round and the draw.
+
+    A run's numbers are then the same wherever its pieces run.
+    """
+    return fold(fold(key(seed), purpose), one, two)
+
+
+def per_copy(key: Array, copy: int, copies: int) -> Array:
+    """A key for each of several copies; a single copy uses the key itself."""
+    return key if copies == 1 else fold(key, copy)
+
+
+def per_lane(key: Array, lane: Array) -> Array:
+    """One key for each lane [b]."""
+    return fold(key[None], lane)
+
+
+def per_step_and_lane(key: Array, steps: int, lane: Array) -> Array:
+    """One key for each step and lane [steps, b]."""
+    return fold(key[None, None], jnp.arange(steps)[:, None], lane[None, :])
 
 
 def bits(keys: Array, count: int) -> Array:

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from rondel.execution.hostenv.seeds import Purpose
-from rondel.execution.stages.rng import per_lane, per_step_and_lane, purpose_key
 from rondel.execution.stages.task import Task, keeps_state, map_blocks, stage_boundary, time_major
+from rondel.ops.random import per_lane, per_step_and_lane, purpose_key
 from rondel.types import Algorithm, Array, Step, Trajectory, Tree
 
 

@@ -15,9 +15,9 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from rondel.execution.hostenv.seeds import Purpose
 from rondel.execution.stages import acting
 from rondel.execution.stages.acting import Lanes, Outcome, Row
-from rondel.execution.stages.rng import per_lane, purpose_key
 from rondel.execution.stages.task import Task, keeps_state
 from rondel.execution.telemetry.timing import ready
+from rondel.ops.random import per_lane, purpose_key
 from rondel.spaces import zeros
 from rondel.types import Array, Env, Step, Tree
 

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from rondel.execution.hostenv.seeds import Purpose
-from rondel.execution.stages.rng import per_copy, per_lane, purpose_key
 from rondel.execution.stages.task import Task, map_blocks, stage_boundary
+from rondel.ops.random import per_copy, per_lane, purpose_key
 from rondel.types import Array, Tree
 
 Part: TypeAlias = tuple[Any, int]  # which of how many copies

@@ -82,21 +82,21 @@ class StageWorker(Metered):
             self.learner = run.init_learner(self.seed)
         if "policy" in self.stages:
             self.lanes = run.init_lanes(self.lane)
-            self.phases = phases(plan, task.lanes, task.block, self.copy)
-            self._lanes_of_phases = [jax.device_put(lanes_of(phase)) for phase in self.phases]
         if "memory" in self.stages:
             check_fits_in_memory(run.memories * bytes_of(jax.eval_shape(run.init_memory)))
             self.memory = run.init_memory()
         if "env" in self.stages and not isinstance(task.env, Env):
             mine = groups(plan, task.lanes, task.block, self.copy)
             self._hosted = HostEnvs(task.env, task.seed, mine)
-            self.links = {self.copy: DirectEnvClient(self._hosted)}
+            self.connect({self.copy: DirectEnvClient(self._hosted)})
         for name in ("learner", "lanes", "memory"):
             setattr(self, name, run.place(name, getattr(self, name)))
 
     def connect(self, links: Mapping[int, EnvClient]) -> None:
-        """Use these links to env copies elsewhere."""
+        """Use these links to environments outside of the program, here or elsewhere."""
         self.links = dict(links)
+        self.phases = phases(self.plan, self.task.lanes, self.task.block, self.copy)
+        self._lanes_of_phases = [jax.device_put(lanes_of(phase)) for phase in self.phases]
 
     # env and policy
 

@@ -20,7 +20,7 @@ from rondel.envs.guard.guarded_env import DEADLINE, with_deadline
 from rondel.envs.registry import make
 from rondel.errors import RondelError, at_least
 from rondel.execution.hostenv.seeds import Purpose
-from rondel.execution.stages.rng import per_lane, purpose_key
+from rondel.ops.random import per_lane, purpose_key
 from rondel.run.playback.evaluate import check_deadline, opened
 from rondel.run.playback.single_env import single_env
 from rondel.run.policy.policy import Policy

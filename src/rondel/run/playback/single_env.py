@@ -10,7 +10,7 @@ import numpy as np
 
 from rondel.envs.errors import EnvError
 from rondel.execution.hostenv.seeds import Purpose, lane_seeds
-from rondel.execution.stages.rng import per_lane, purpose_key
+from rondel.ops.random import per_lane, purpose_key
 from rondel.types import Env, HostWorld, Step, Tree
 
 

@@ -22,8 +22,8 @@ from rondel.envs.obs_image import observation_image
 from rondel.envs.registry import equivalents, world_of
 from rondel.errors import RondelError, at_least
 from rondel.execution.hostenv.seeds import Purpose
-from rondel.execution.stages.rng import purpose_key
 from rondel.execution.stages.task import to_device
+from rondel.ops.random import purpose_key
 from rondel.run.playback import video
 from rondel.run.playback.evaluate import opened
 from rondel.run.playback.single_env import SingleEnv, single_env

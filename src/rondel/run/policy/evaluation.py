@@ -16,9 +16,9 @@ from jax import lax
 
 from rondel.execution.hostenv.seeds import Purpose, lane_seeds
 from rondel.execution.stages.acting import compute_action
-from rondel.execution.stages.rng import per_lane, purpose_key
 from rondel.execution.stages.task import to_device
 from rondel.ops import random
+from rondel.ops.random import per_lane, purpose_key
 from rondel.types import Algorithm, Array, Env, HostWorld, Step, Tree
 
 _HOST_LANES = 20  # host environments are made one by one

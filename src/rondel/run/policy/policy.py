@@ -13,7 +13,7 @@ import numpy as np
 
 from rondel.errors import RondelError
 from rondel.execution.hostenv.seeds import Purpose
-from rondel.execution.stages.rng import per_lane, purpose_key
+from rondel.ops.random import per_lane, purpose_key
 from rondel.spaces import zeros
 from rondel.types import Algorithm, Array, EnvSpec, Tree
 

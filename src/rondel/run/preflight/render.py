@@ -14,8 +14,8 @@ from rondel.plan.resources import resources_for
 from rondel.run.setup import jax_process
 
 if TYPE_CHECKING:
-    from rondel.run.preflight.memory_estimate import MemoryEstimate, PieceMemory
     from rondel.run.session.run import Run
+    from rondel.run.setup.shape_model import MemoryEstimate, PieceMemory
 
 _FAR = 0.05  # of a run's steps
 
@@ -80,11 +80,11 @@ def warmup_text(rounds: int) -> str:
 def _placed(run: Run, cost: MemoryEstimate) -> list[tuple[str, str]]:
     """What runs where, and what each copy holds, a row for each piece."""
     backend, lines = registry.find(run.setup.options.on), list[tuple[str, str]]()
-    asks = resources_for(run.ring.plan, run.setup.options.resources or "")
-    for held, copies, asked in zip(cost.pieces, run.ring.copies, asks, strict=True):
+    for i, (held, copies) in enumerate(zip(cost.pieces, run.ring.copies, strict=True)):
         each = "each " if held.copies > 1 else ""
         where = f"{each}in {backend.place} of its own" if backend.place else _here(run)
         if backend.takes_resources:
+            asked = resources_for(run.ring.plan, run.setup.options.resources or "")[i]
             nodes = Counter(at for copy in copies if (at := getattr(copy, "address", "")))
             where += f" with {resources_text(asked)}"
             where += "".join(f", {n} on {node}" for node, n in sorted(nodes.items()))

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -163,6 +163,36 @@ class Run:
             f"{saved} If observations and rewards are finite, use a smaller learning_rate, "
             "or scale_rewards."
         )
+
+
+class Job(NamedTuple):
+    """The run of one seed, before it is made."""
+
+    setup: Setup
+    limits: Limits
+    path: Path
+    eval_episodes: int
+    eval_every: int
+    checkpoint: Path | None = None  # which it goes on from
+    round: int = 0  # of that
+    notes: tuple[str, ...] = ()
+
+    @property
+    def seed(self) -> int:
+        return self.setup.task.seed
+
+    def run(self, backend: Any = None) -> Run:
+        """The run itself, restored from its checkpoint."""
+        run = Run(self.setup, self.limits, self.path, backend)
+        try:
+            if self.checkpoint:
+                run.restore(self.checkpoint)
+        except BaseException:
+            run.close()
+            raise
+        run.eval_episodes, run.eval_every = self.eval_episodes, self.eval_every
+        run.notes += self.notes
+        return run
 
 
 def load(

@@ -12,55 +12,25 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rondel.envs.guard.crash_report import forbid_exit_zero
 from rondel.execution.backends import registry
 from rondel.execution.loop import seed_parallel
-from rondel.execution.loop.sync_loop import Limits, NotFinite
+from rondel.execution.loop.sync_loop import NotFinite
 from rondel.run.display.display import Display, Silent
 from rondel.run.display.round_record import RoundRecord
 from rondel.run.preflight import render
-from rondel.run.preflight.memory_estimate import MemoryEstimate
-from rondel.run.session.run import Run
+from rondel.run.session.run import Job, Run
 from rondel.run.setup import jax_process
 from rondel.run.setup.prepare import Setup
+from rondel.run.setup.shape_model import MemoryEstimate
 from rondel.run.storage import run_folder
 from rondel.run.training import train_loop
 from rondel.run.training.hooks import Hook
 from rondel.run.training.seed_display import SeedDisplay, ending, result
 from rondel.run.training.signals import StopRequest, stop_on_signals
 from rondel.types import HostWorld
-
-
-class Job(NamedTuple):
-    """The run of one seed, before it is made."""
-
-    setup: Setup
-    limits: Limits
-    path: Path
-    eval_episodes: int
-    eval_every: int
-    checkpoint: Path | None = None  # which it goes on from
-    round: int = 0  # of that
-    notes: tuple[str, ...] = ()
-
-    @property
-    def seed(self) -> int:
-        return self.setup.task.seed
-
-    def run(self, backend: Any = None) -> Run:
-        """The run itself, restored from its checkpoint."""
-        run = Run(self.setup, self.limits, self.path, backend)
-        try:
-            if self.checkpoint:
-                run.restore(self.checkpoint)
-        except BaseException:
-            run.close()
-            raise
-        run.eval_episodes, run.eval_every = self.eval_episodes, self.eval_every
-        run.notes += self.notes
-        return run
 
 
 class Runs(tuple[Run, ...]):

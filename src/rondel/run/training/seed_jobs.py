@@ -9,10 +9,9 @@ from typing import Any
 from rondel.errors import RondelError
 from rondel.execution.loop.sync_loop import Limits, is_over
 from rondel.execution.stages.episode_stats import RecentEpisodes
-from rondel.run.session.run import OTHER_MACHINE, resumed_evaluation, resumed_limits
+from rondel.run.session.run import OTHER_MACHINE, Job, resumed_evaluation, resumed_limits
 from rondel.run.setup.prepare import Setup
 from rondel.run.storage import checkpoint, locate, run_folder
-from rondel.run.training.multi_seed import Job
 
 _MOST = 1_000  # each has a folder, and a place in the program
 

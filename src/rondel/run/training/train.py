@@ -10,11 +10,11 @@ from typing import Any, overload
 
 from rondel.execution.loop.sync_loop import Limits
 from rondel.run.display.display import Display, Silent
-from rondel.run.session.run import Run, check_evaluation, check_integer, check_limits
+from rondel.run.session.run import Job, Run, check_evaluation, check_integer, check_limits
 from rondel.run.setup.prepare import Setup, prepare
 from rondel.run.storage import loggers, run_folder
 from rondel.run.training.hooks import UserHook, as_hooks
-from rondel.run.training.multi_seed import Job, Runs, run_seeds
+from rondel.run.training.multi_seed import Runs, run_seeds
 from rondel.run.training.seed_jobs import jobs_for, resumed_jobs
 from rondel.run.training.train_loop import estimate_memory, run_training
 

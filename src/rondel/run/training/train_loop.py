@@ -33,10 +33,10 @@ from rondel.execution.workers.fused import max_rounds_per_call
 from rondel.run.display.display import Display
 from rondel.run.policy.evaluation import Evaluator
 from rondel.run.preflight import render
-from rondel.run.preflight.memory_estimate import MemoryEstimate, estimate
 from rondel.run.session.run import Run
 from rondel.run.setup import jax_process
 from rondel.run.setup.prepare import Setup
+from rondel.run.setup.shape_model import MemoryEstimate, estimate
 from rondel.run.training.hooks import (
     Hook,
     Metrics,
@@ -61,8 +61,9 @@ def estimate_memory(setup: Setup, rings: int = 1) -> tuple[MemoryEstimate, int]:
 
     It traces what will be compiled, which takes a moment: only where someone is shown it.
     """
-    cost, free = estimate(setup).times(rings), jax_process.free_memory()
-    here = not (registry.find(setup.options.on).remote and setup.options.address)
+    on, free = setup.options.on, jax_process.free_memory()
+    cost = estimate(setup.task, setup.plan, on).times(rings)
+    here = not (registry.find(on).remote and setup.options.address)
     if here and (warning := cost.warning(free)):
         _log.warning("%s", warning)
     return cost, free

@@ -9,7 +9,7 @@ import pytest
 
 import rondel
 from rondel.execution.hostenv.seeds import Purpose
-from rondel.execution.stages.rng import per_lane, purpose_key
+from rondel.ops.random import per_lane, purpose_key
 from rondel.run.policy.policy import Policy
 
 SMALL: dict[str, Any] = {"hidden": (8,)}

@@ -48,6 +48,8 @@ class Postbox(Copy):
 
 
 class Postboxes:
+    elastic = None
+
     def __init__(self):
         self.copies = []
 

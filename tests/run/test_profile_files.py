@@ -11,7 +11,7 @@ import pytest
 
 import rondel
 from rondel.errors import RondelError
-from rondel.run.profiling import profile_files
+from rondel.run.profiling import run_profile
 from run.made_up import APART, FUSED, IDLE, made_up
 
 GOOD = made_up(FUSED, driver=IDLE, stages=APART)
@@ -43,18 +43,18 @@ WRONG = [
 
 
 def test_a_profile_is_read_as_it_was_written(tmp_path: Path) -> None:
-    profile_files.write(tmp_path, GOOD)
-    assert profile_files.read(tmp_path) == GOOD
-    assert {path.name for path in tmp_path.iterdir()} == {profile_files.FILE}
+    run_profile.write_profile(tmp_path, GOOD)
+    assert run_profile.read_profile(tmp_path) == GOOD
+    assert {path.name for path in tmp_path.iterdir()} == {run_profile.FILE}
 
 
 @pytest.mark.parametrize("text", WRONG)
 def test_what_is_no_profile_gets_a_sentence(tmp_path: Path, text: str) -> None:
-    (tmp_path / profile_files.FILE).write_text(text)
+    (tmp_path / run_profile.FILE).write_text(text)
     with pytest.raises(RondelError, match="is not a profile"):
         rondel.profile(tmp_path)
 
 
 def test_a_run_without_a_profile_gets_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(RondelError, match="A run writes it at its end"):
-        profile_files.read(tmp_path)
+        run_profile.read_profile(tmp_path)

@@ -16,9 +16,8 @@ from rondel.execution.hostenv.partition import LaneShare
 from rondel.execution.loop.elastic import ElasticWorkers
 from rondel.execution.stages import episode_stats, initial
 from rondel.execution.stages.episode_stats import RecentEpisodes
-from rondel.execution.stages.task import Task, keeps_state, without_keys
+from rondel.execution.stages.task import Task, concat_lanes, keeps_state, take_share, without_keys
 from rondel.execution.telemetry.timing import ROUNDS, Meter, TimingReport, TimingSummary
-from rondel.execution.workers.lane_trees import concat_lanes, take_share
 from rondel.plan.parser import parse
 from rondel.plan.pieces import ORDER
 from rondel.plan.plan import Plan

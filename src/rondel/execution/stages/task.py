@@ -1,4 +1,4 @@
-"""The task of a run, blocks of lanes, and trees: their size, and their way into and out of JAX."""
+"""The task of a run, blocks of lanes, and trees: split by lane, counted in bytes, moved to JAX."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 from jax import lax
 
 from rondel.errors import RondelError
+from rondel.execution.hostenv.partition import LaneShare
 from rondel.execution.telemetry.timing import TimingReport
 from rondel.types import Algorithm, Array, Env, HostWorld, Tree
 
@@ -161,6 +162,36 @@ def _is_key(x: Any) -> bool:
 def time_major(tree: Tree) -> Tree:
     """Swap the lane and the time axis of every leaf."""
     return jax.tree.map(lambda x: x.swapaxes(0, 1), tree)
+
+
+def take_share(share: LaneShare, parts: tuple[Tree, ...]) -> Tree:
+    """One copy's share of what several others made [b, ...]."""
+    nth, of = share
+    whole = concat_lanes(parts)
+    if of == 1:
+        return whole
+
+    def cut(x: Any) -> Any:
+        size = x.shape[0] // of
+        return x[nth * size : (nth + 1) * size]
+
+    return jax.tree.map(cut, whole)
+
+
+def concat_lanes(trees: Any, axis: int = 0) -> Tree:
+    """Concatenate trees of one structure along an axis."""
+
+    def join(*xs: Any) -> Any:
+        if all(isinstance(x, np.ndarray) for x in xs):
+            return np.concatenate(xs, axis)
+        return jnp.concatenate(xs, axis)
+
+    return trees[0] if len(trees) == 1 else jax.tree.map(join, *trees)
+
+
+def stack(trees: list[Any]) -> Any:
+    """Stack trees of one structure along a new first axis, in new host memory."""
+    return jax.tree.map(lambda *xs: np.stack(xs), *trees)
 
 
 def bytes_of(tree: Tree) -> int:

@@ -17,9 +17,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from rondel.execution.hostenv.partition import LaneShare
 from rondel.execution.stages import learning
 from rondel.execution.stages.learning import GradientContribution, Peers
-from rondel.execution.stages.task import Task
+from rondel.execution.stages.task import Task, take_share
 from rondel.execution.workers.data_parallel import all_gather, flatten_copies, unstack
-from rondel.execution.workers.lane_trees import take_share
 from rondel.execution.workers.programs import Programs, compile_programs
 from rondel.types import Array, Tree
 

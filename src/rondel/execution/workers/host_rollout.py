@@ -17,9 +17,8 @@ from rondel.execution.hostenv.host_envs import EnvClient
 from rondel.execution.hostenv.partition import Group
 from rondel.execution.stages import acting
 from rondel.execution.stages.acting import Row
-from rondel.execution.stages.task import to_device
+from rondel.execution.stages.task import concat_lanes, stack, to_device
 from rondel.execution.telemetry.timing import SIMULATOR, STEPS, TRANSPORT, XLA, Meter
-from rondel.execution.workers.lane_trees import concat_lanes, stack
 from rondel.types import Array, Step, Tree
 
 _AROUND = (slice(None, -1), slice(1, None))  # of T + 1 steps: before and after each action

@@ -25,15 +25,16 @@ from rondel.execution.stages.task import (
     Task,
     bytes_of,
     check_fits_in_memory,
+    concat_lanes,
     keeps_state,
     on_device,
+    take_share,
     with_keys,
     without_keys,
 )
 from rondel.execution.telemetry.timing import Metered, ready
 from rondel.execution.workers import fused
 from rondel.execution.workers.host_rollout import EnvClients, LaneGroup
-from rondel.execution.workers.lane_trees import concat_lanes, take_share
 from rondel.execution.workers.programs import Programs, compile_programs
 from rondel.plan.plan import Plan
 from rondel.types import Env, Tree

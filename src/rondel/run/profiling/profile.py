@@ -16,8 +16,13 @@ from rondel.run.profiling import stage_timing
 from rondel.run.profiling.advice import Case, advise
 from rondel.run.profiling.diagnosis import diagnose
 from rondel.run.profiling.plan_alternatives import alternative
-from rondel.run.profiling.profile_files import FILE, read, write
-from rondel.run.profiling.run_profile import Profile, take_profile
+from rondel.run.profiling.run_profile import (
+    FILE,
+    Profile,
+    read_profile,
+    take_profile,
+    write_profile,
+)
 from rondel.run.session.run import Run
 from rondel.run.setup.prepare import Setup
 from rondel.run.storage import locate, run_folder
@@ -47,7 +52,7 @@ def profile(
     if isinstance(run, Run):
         return _with_advice(take_profile(run)[0], run.setup)
     folder = _home(Path(run))
-    found = read(folder)
+    found = read_profile(folder)
     brought = {"algorithm": algorithm, "env": env, "config": config, "network": network}
     setup = None
     try:
@@ -56,7 +61,7 @@ def profile(
             setup = setup_from(saved, **brought, placing={})
             if stages and can_time_stages(found):
                 found = _with_stages(found, setup, algorithm=algorithm, network=network)
-                write(folder, found)
+                write_profile(folder, found)
     except RondelError as error:
         if any(part is not None for part in brought.values()):
             raise  # they were brought for this

@@ -16,8 +16,13 @@ from rondel.execution.hostenv.seeds import Purpose
 from rondel.execution.stages import initial, learning
 from rondel.execution.stages.acting import Row
 from rondel.execution.stages.learning import GradientContribution
-from rondel.execution.stages.task import Task, bytes_of, check_fits_in_memory, keeps_state
-from rondel.execution.workers.lane_trees import take_share
+from rondel.execution.stages.task import (
+    Task,
+    bytes_of,
+    check_fits_in_memory,
+    keeps_state,
+    take_share,
+)
 from rondel.formatting import size
 from rondel.ops.random import per_lane, purpose_key
 from rondel.plan.pieces import Piece

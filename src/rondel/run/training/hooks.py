@@ -21,9 +21,9 @@ from rondel.execution.telemetry.timing import CALLBACK, EVALUATION, OUTPUT
 from rondel.run.display.display import Display
 from rondel.run.display.round_record import ROW, Goal, RoundRecord
 from rondel.run.policy.evaluation import Evaluator
-from rondel.run.profiling import diagnosis, profile_files
+from rondel.run.profiling import diagnosis
 from rondel.run.profiling.live import LiveUtilisation
-from rondel.run.profiling.run_profile import take_profile
+from rondel.run.profiling.run_profile import take_profile, write_profile
 from rondel.run.session.run import Run
 from rondel.run.storage import loggers, run_folder
 from rondel.run.storage.atomic_files import replace_file
@@ -262,7 +262,7 @@ class Profiling(Hook):
         assert run.path is not None
         if run.ring.round > self._first:
             profile, events = take_profile(run)
-            profile_files.write(run.path, profile, events)
+            write_profile(run.path, profile, events)
             self.summary = diagnosis.summary(profile, run.path)
 
 

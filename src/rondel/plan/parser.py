@@ -106,7 +106,7 @@ def _expect_name(text: str, word: Token) -> None:
         where = f"before `{word.text}`" if word.text else "at the end"
         names = join_words((*ORDER, *ALIASES), "or")
         raise error_at(f"A stage is missing {where}. Use {names}.", text, word.place)
-    if not is_word(word):
+    if not re.match(r"[\w.-]", word.text):
         raise _unexpected(text, word)
 
 
@@ -216,7 +216,3 @@ def one_line(text: str) -> str:
 def tokens(text: str) -> list[Token]:
     """Words (letters, digits, `_`, `.`, `-`) and single signs."""
     return [Token(found.group(), found.start()) for found in re.finditer(r"[\w.-]+|\S", text)]
-
-
-def is_word(token: Token) -> bool:
-    return re.match(r"[\w.-]", token.text) is not None

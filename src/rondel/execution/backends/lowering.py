@@ -68,7 +68,6 @@ class Lowering:
     in_driver: bool = False  # all copies take turns in the driver's thread
     stackable: bool = False  # rings that differ by their seed alone can be one program
     programs: tuple[tuple[Program, ...], ...] = ()  # of each piece
-    routes: tuple[Route, ...] = ()  # in the order of the ring
 
     @property
     def one_program(self) -> bool:
@@ -115,7 +114,6 @@ def lower(task: Task, plan: Plan, in_driver: bool, devices: int | None = None) -
         in_driver,
         kind is Kind.FUSED and in_driver and keeps_state(task.env),
         tuple(tuple(_programs(task, plan, piece, kind)) for piece in plan.pieces),
-        tuple(_routes(task, plan, kind, in_driver)),
     )
 
 
@@ -149,8 +147,9 @@ def _programs(task: Task, plan: Plan, piece: Piece, kind: Kind) -> Iterator[Prog
         yield Program(learns, Form.DRAWS if at_once else Form.DRAW)
 
 
-def _routes(task: Task, plan: Plan, kind: Kind, in_driver: bool) -> Iterator[Route]:
+def routes_of(task: Task, lowering: Lowering) -> Iterator[Route]:
     """What leaves a copy in a round: `loop.rounds` sends it, or one program on several devices."""
+    plan, kind = lowering.plan, lowering.kind
     policy, memory, label, gradient, update = map(plan.piece_of, ("policy", *_LEARNING))
     algorithm, draws = task.algorithm, task.algorithm.memory.draws
     own = plan.free and gradient == policy  # then one copy acts and learns in a round
@@ -187,7 +186,7 @@ def _routes(task: Task, plan: Plan, kind: Kind, in_driver: bool) -> Iterator[Rou
         yield Route("gradient", "update", "contribution", between)
     if to_update and kind is not Kind.DATA_PARALLEL:
         yield Route("update", "policy", "weights", to_update)
-    if not in_driver:
+    if not lowering.in_driver:
         at_once = memory == gradient == update and update.copies == 1
         yield Route("policy", "driver", "outcome", actors)
         yield Route("update", "driver", "metrics", 1 if at_once else draws)

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from rondel.execution.backends import registry
-from rondel.execution.backends.lowering import Form, Kind, Lowering, Program, Route
+from rondel.execution.backends.lowering import Form, Kind, Lowering, Program, Route, routes_of
 from rondel.execution.hostenv.partition import groups, phases
 from rondel.execution.stages.task import Task, bytes_of, keeps_state, without_keys
 from rondel.formatting import plural
@@ -202,7 +202,7 @@ def _share(task: Task, lowering: Lowering, index: int, copy: int, rows: int) -> 
 
 def messages_of(lowering: Lowering, shapes: ShapeModel) -> tuple[Message, ...]:
     """What leaves a copy in a round, in the order of the ring."""
-    every = (_message(route, shapes) for route in lowering.routes)
+    every = (_message(route, shapes) for route in routes_of(shapes.task, lowering))
     # inside one program nothing is exchanged for an empty tree
     keeps_empty = lowering.kind is not Kind.GRADIENT_PARALLEL
     return tuple(message for message in every if message.leaves or keeps_empty)

@@ -1,17 +1,20 @@
-"""What algorithms learn: each row is a command, run with several seeds from 0 on.
+"""What algorithms learn: each row is a command, run with several seeds.
 
     python benchmarks/learning/run.py --write    all rows, written to benchmarks/learning/results.md
-    python benchmarks/learning/run.py ppo-cartpole --seeds 3
+    python benchmarks/learning/run.py ppo-cartpole --seeds 500-509 --write     on other seeds
+    python benchmarks/learning/run.py ppo-cartpole --seeds 100-102 --gamma 0.9      a trial
     python benchmarks/learning/run.py vtrace-lag-8 --keep runs/lag    and keep the runs there
 
 Each run is `rondel train ALGORITHM ENV --steps N --seed S --json` in a process of its own, two at a
-time. Its result is eval_return, the mean of 100 greedy episodes in fresh environments.
+time. Its result is eval_return, the mean of 100 greedy episodes in fresh environments. A row's own
+seeds begin at 0. `--write` also writes the figures of docs/algorithms.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -26,6 +29,7 @@ import rondel
 from rondel.envs.jax import key_door
 
 HERE = Path(__file__).parent
+RESULTS = HERE / "results.md"
 
 
 class Row(NamedTuple):
@@ -140,50 +144,86 @@ def shown_in(folder: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("rows", nargs="*", default=list(ROWS), help=f"of {', '.join(ROWS)}")
-    parser.add_argument("--seeds", type=int, help="by default the row's own number")
+    parser.add_argument(
+        "--seeds", type=seeds_of, metavar="A-B", help="by default the row's own number, from 0 on"
+    )
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--write", action="store_true", help="rewrite results.md")
     parser.add_argument(
         "--keep", type=Path, help="a folder for the runs, for plots and comparisons"
     )
     args, flags = parser.parse_known_args()
+    if unknown := sorted(set(args.rows) - set(ROWS)):
+        parser.error(f"there is no row {unknown[0]}; rows are {', '.join(ROWS)}")
+    if args.write and flags:
+        parser.error(f"--write is for a row as it stands, without {' '.join(flags)}")
     for name in args.rows:
         row = ROWS[name]
+        seeds = args.seeds or range(row.seeds)
         with place(args.keep, name) as folder, ThreadPoolExecutor(args.jobs) as pool:
             if SHOWN[1] in row.flags:
                 rondel.record(key_door.expert, shown_in(folder), row.env, episodes=100)
-            work = [
-                pool.submit(one, row, seed, folder, flags)
-                for seed in range(args.seeds or row.seeds)
-            ]
+            work = [pool.submit(one, row, seed, folder, flags) for seed in seeds]
             results = [each.result() for each in work]
-        scores = [r["eval_return"] for r in results]
-        speeds = sorted(r["steps_per_second"] for r in results)
-        digits = 0 if abs(row.goal) > 1 else 2
-        line = (
-            f"| `{in_table(row.command)}` | {row.goal:g} ({row.needed} of {row.seeds}) | "
-            f"{sum(s >= row.goal for s in scores)} of {len(scores)} | "
-            f"{' '.join(f'{s:.{digits}f}' for s in scores)} | "
-            f"{sum(scores) / len(scores):.{digits + 1}f} | "
-            f"{speeds[len(speeds) // 2]:,.0f} |"
-        )
+        line = line_of(row, seeds, results)
         print(line, flush=True)
         if args.write:
-            write(in_table(row.command), line)
+            write(line)
+    if args.write:
+        subprocess.run(
+            [sys.executable, str(HERE.parents[1] / "docs/algorithms/table.py")], check=True
+        )
+
+
+def seeds_of(text: str) -> range:
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
+def line_of(row: Row, seeds: range, results: list[dict[str, Any]]) -> str:
+    """The line of results.md: the goal's share of a row's seeds holds for any number of them."""
+    scores = [r["eval_return"] for r in results]
+    speeds = sorted(r["steps_per_second"] for r in results)
+    digits = 0 if abs(row.goal) > 1 else 2
+    cells = (
+        f"`{in_table(row.command)}`",
+        f"{seeds[0]} to {seeds[-1]}",
+        f"{row.goal:g} ({row.needed} of {row.seeds})",
+        f"{sum(s >= row.goal for s in scores)} of {len(scores)}",
+        " ".join(f"{s:.{digits}f}" for s in scores),
+        f"{sum(scores) / len(scores):.{digits + 1}f}",
+        f"{speeds[len(speeds) // 2]:,.0f}",
+    )
+    return f"| {' | '.join(cells)} |"
 
 
 def in_table(command: str) -> str:
     return command.replace("|", "\\|")
 
 
-def write(command: str, line: str) -> None:
-    """Replace the row of that command, or append it."""
-    path = HERE / "results.md"
-    before, mark, after = path.read_text().partition("<!-- end of rows -->")
+def write(line: str) -> None:
+    """Replace the row of that command and those seeds; a new one follows its command's last."""
+    before, mark, after = RESULTS.read_text().partition("<!-- end of rows -->")
     rows = before.rstrip("\n").split("\n")
-    kept = [row for row in rows if not row.startswith(f"| `{command}` |")]
-    at = next((i for i, row in enumerate(rows) if row not in kept), len(kept))
-    path.write_text("\n".join([*kept[:at], line, *kept[at:]]) + f"\n{mark}{after}")
+    command, seeds = cells_of(line)[:2]
+    same = [i for i, row in enumerate(rows) if cells_of(row)[:1] == [command]]
+    old = [i for i in same if cells_of(rows[i])[1] == seeds]
+    if old:
+        rows[old[0]] = line
+    else:
+        rows.insert(same[-1] + 1 if same else len(rows), line)
+    RESULTS.write_text("\n".join(rows) + f"\n{mark}{after}")
+
+
+def cells_of(line: str) -> list[str]:
+    """The cells of a table's line; a bar within a cell is written with a backslash."""
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+
+
+def rows_of(command: str) -> list[list[str]]:
+    """The cells of all lines that results.md has for a command."""
+    lines = map(cells_of, RESULTS.read_text().partition("<!-- end of rows -->")[0].split("\n"))
+    return [cells for cells in lines if cells[:1] == [f"`{in_table(command)}`"]]
 
 
 if __name__ == "__main__":

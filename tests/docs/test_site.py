@@ -65,6 +65,23 @@ def test_the_table_of_algorithms_is_what_they_say():
     assert fresh, "the table is old: python docs/algorithms/table.py writes it anew"
 
 
+@pytest.mark.parametrize("page", sorted((DOCS / "algorithms").glob("*.md")), ids=lambda p: p.stem)
+def test_figures_of_algorithms_are_those_of_the_results(page):
+    table = script(DOCS / "algorithms" / "table.py")
+    fresh = table.measured(page.read_text()) == page.read_text()
+    assert fresh, "figures are old: python docs/algorithms/table.py writes them anew"
+
+
+def test_algorithms_with_results_show_them():
+    """Each row of results.md stands on the page of its algorithm, but for those about lag."""
+    learning = script(ROOT / "benchmarks" / "learning" / "run.py")
+    for name, row in learning.ROWS.items():
+        about_lag = name.startswith(("vtrace", "uncorrected"))
+        if learning.rows_of(row.command) and not about_lag:
+            page = (DOCS / "algorithms" / f"{row.algorithm}.md").read_text()
+            assert re.search(rf"figures:.* {name}\b", page), f"{row.algorithm}.md lacks {name}"
+
+
 def test_the_reference_has_every_public_name():
     shown = re.findall(r"^::: rondel\.(\w+)$", (DOCS / "api.md").read_text(), re.MULTILINE)
     assert sorted(shown) == rondel.__all__

@@ -39,7 +39,7 @@ def acted(algorithm, params, stream, memory=()):
     """A round of a stream, with the log of each action's probability as `params` have it."""
     tr = stream(12, 2).round(0, 12)._replace(carry=algorithm.carry(np.arange(2)))
     config = impala.Config(**SMALL)
-    model = impala.actor_critic.networks(config, SPEC, None, **dict(memory))[0]
+    model = impala.make_networks(config, SPEC, None, **dict(memory))[0]
     (out, _), _ = model.unroll(params, tr.carry, tr.obs, tr.first)
     logs = jax.nn.log_softmax(out[:-1])
     log_prob = jnp.take_along_axis(logs, jnp.asarray(tr.action)[..., None], -1)[..., 0]
@@ -79,7 +79,7 @@ def test_with_older_weights_the_loss_is_that_of_vtrace(stream):
     tr = acted(algorithm, old, stream)
     grads, _, _, metrics = algorithm.gradient(state.params, batch(algorithm, old, tr), None)
 
-    model = impala.actor_critic.networks(impala.Config(**SMALL), SPEC)[0]
+    model = impala.make_networks(impala.Config(**SMALL), SPEC)[0]
     (out, value), _ = model.unroll(state.params, (), tr.obs, None)
     logs = jax.nn.log_softmax(out[:-1])
     new = jnp.take_along_axis(logs, jnp.asarray(tr.action)[..., None], -1)[..., 0]

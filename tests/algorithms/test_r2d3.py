@@ -11,7 +11,7 @@ from rondel.envs.jax import key_door
 from rondel.envs.registry import make
 from rondel.errors import RondelError
 from rondel.execution.loop.ring import Ring
-from rondel.execution.stages.initial import produced_like
+from rondel.execution.stages.shapes import produced_like
 from rondel.execution.stages.task import Task
 from rondel.plan.parser import parse
 from rondel.run.setup import datasets

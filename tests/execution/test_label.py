@@ -18,7 +18,8 @@ from rondel.execution.backends.processes.backend import Processes
 from rondel.execution.backends.threads import Threads
 from rondel.execution.loop.ring import Ring
 from rondel.execution.loop.sync_loop import Limits, run_rounds
-from rondel.execution.stages import learning
+from rondel.execution.stages.labelling import compute_label
+from rondel.execution.stages.peers import GradientContribution
 from rondel.execution.stages.task import Task
 from rondel.execution.workers.stage_worker import StageWorker
 from rondel.plan.parser import parse
@@ -146,7 +147,7 @@ def test_rows_have_keys_of_their_own_and_blocks(rows: int, size: int) -> None:
 
     def labelled(batch: Any, part: tuple[int, int] = (0, 1)) -> Any:
         zero = jnp.int32(0)
-        return learning.compute_label(task, jnp.uint32(7), jnp.uint32(0), batch, zero, zero, part)
+        return compute_label(task, jnp.uint32(7), jnp.uint32(0), batch, zero, zero, part)
 
     made = labelled(batch)
     assert (made["size"] == size).all()
@@ -161,7 +162,7 @@ def test_labels_know_the_learner_as_it_was_when_the_round_began_to_learn() -> No
     fragment = StageWorker(TASK, home, 2, 0)
     fragment.absorb((jnp.zeros((LANES, 4)), jnp.ones(LANES)))
     before = fragment._known
-    fragment.update(learning.GradientContribution(fragment.learner.params, jnp.float32(1.0), {}))
+    fragment.update(GradientContribution(fragment.learner.params, jnp.float32(1.0), {}))
     assert fragment._known is before
     jax.tree.map(np.testing.assert_array_equal, before[1], before[0])  # the target, at first
     with pytest.raises(AssertionError):

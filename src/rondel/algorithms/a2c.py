@@ -10,19 +10,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
-import jax.numpy as jnp
-
-from rondel.algorithms import actor_critic
-from rondel.algorithms.actor_critic import Loss, Rows
+from rondel.algorithms import actor_critic, descent
+from rondel.algorithms.actor_critic import Rows
 from rondel.algorithms.card import Card
 from rondel.errors import at_least, from_zero_to_one
 from rondel.memory.rollout import rollout
-from rondel.nets.actor_critic import ActorCritic
+from rondel.nets.actor_critic import ActorCritic, make_networks
 from rondel.ops.distributions import Distribution
 from rondel.ops.optimisers import adam
-from rondel.ops.statistics import masked_mean, standardise
+from rondel.ops.statistics import masked_mean
 from rondel.types import Algorithm, Array, EnvSpec, Network, Tree
 
 CARD = Card(
@@ -71,10 +68,7 @@ def loss(
     `weighed` are rows and their advantages, perhaps standardised; targets use those of the rows.
     """
     rows, advantage, out, values = actor_critic.judge(model, params, weighed)
-
-    def mean(x: Array) -> Array:
-        return masked_mean(x, rows.valid)
-
+    mean = partial(masked_mean, valid=rows.valid)
     policy_loss = -mean(advantage * dist.log_prob(out, rows.action))
     value_loss = mean(0.5 * (values - (rows.value + rows.advantage)) ** 2)
     entropy = mean(dist.entropy(out))
@@ -82,33 +76,21 @@ def loss(
     return total, {"loss/policy": policy_loss, "loss/value": value_loss, "entropy": entropy}
 
 
-def gradient(
-    config: Any, weighed_loss: Loss, chunk: int | None, params: Tree, rows: Rows, key: Array
-) -> Tree:
-    """The gradient of the loss, for `ppo` too."""
-    del key
-    advantage = rows.advantage
-    if config.normalise_advantage:
-        advantage = standardise(advantage, rows.valid)
-    weighed = rows, advantage
-    grads, metrics = actor_critic.grad_of(weighed_loss, chunk, params, weighed, rows.valid)
-    return grads, rows.valid.sum().astype(jnp.float32), (), metrics
-
-
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
     """A2C for discrete or continuous actions; `network` is the user's own torso, if any."""
     recurrent = config.memory, config.memory_size
-    model, dist = actor_critic.networks(config, spec, network, *recurrent)
+    model, dist = make_networks(config, spec, network, *recurrent)
     optimiser = adam(config.max_grad_norm, epsilon=1e-5)
     rows = config.discount, config.gae_lambda, config.rollout
+    weighing = config.normalise_advantage, partial(loss, config, model, dist)
 
     return Algorithm(
-        init=partial(actor_critic.init, model, optimiser),
+        init=partial(descent.init, model, optimiser),
         acting=lambda state: state.params,
         learning=lambda state: state.params,
-        absorb=partial(actor_critic.count_steps, config),
-        gradient=partial(gradient, config, partial(loss, config, model, dist), model.chunk),
-        update=partial(actor_critic.descend, config, optimiser),
+        absorb=partial(descent.count_steps, config.anneal_steps),
+        gradient=partial(actor_critic.gradient, *weighing, model.chunk),
+        update=partial(descent.descend, config, optimiser),
         act=partial(actor_critic.act, model, dist),
         prepare=partial(actor_critic.prepare, *rows, model),
         carry=lambda lane: model.carry(lane.shape[0]),

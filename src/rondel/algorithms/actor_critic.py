@@ -1,4 +1,4 @@
-"""What algorithms with a policy and a value share: acting, rows with advantages, gradient steps.
+"""What algorithms with a policy and a value share: acting, rows with advantages, gradients.
 
 Rows of a batch are [n, ...]; of a recurrent policy a row is a sequence [L, ...].
 """
@@ -6,50 +6,21 @@ Rows of a batch are [n, ...]; of a recurrent policy a row is a sequence [L, ...]
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from rondel.nets.actor_critic import ActorCritic, make_actor_critic
-from rondel.ops import distributions
+from rondel.nets.actor_critic import ActorCritic, pi
 from rondel.ops.chunks import mean_grad
 from rondel.ops.distributions import Distribution
 from rondel.ops.returns import gae, swap_time
-from rondel.spaces import Box, mask_of
-from rondel.types import Array, EnvSpec, Network, Trajectory, Tree
+from rondel.ops.statistics import standardise
+from rondel.types import Array, Trajectory, Tree
 
 # (params, rows) -> (loss, metrics)
 Loss: TypeAlias = Callable[[Tree, Tree], tuple[Array, dict[str, Array]]]
-
-
-class Descent(Protocol):
-    """The fields of a `Config` for gradient steps."""
-
-    @property
-    def learning_rate(self) -> float: ...
-    @property
-    def anneal_steps(self) -> int | None: ...
-
-
-class Settings(Descent, Protocol):
-    """The fields of a `Config` for networks and gradient steps."""
-
-    @property
-    def hidden(self) -> tuple[int, ...]: ...
-    @property
-    def network(self) -> str: ...
-    @property
-    def log_std(self) -> float: ...
-
-
-class State(NamedTuple):
-    """The learner's state; some algorithms add to it."""
-
-    params: Tree
-    opt_state: Tree
-    steps: Array  # environment steps so far, no further than the annealing needs
 
 
 class Rows(NamedTuple):
@@ -66,35 +37,6 @@ class Rows(NamedTuple):
     valid: Array
     first: Array | None = None  # where episodes begin; only of a recurrent policy, as the next one
     carry: Tree = ()  # [b, T / L, ...]: before each sequence
-
-
-def networks(
-    config: Settings,
-    spec: EnvSpec,
-    own: Network | None = None,
-    memory: str = "none",
-    memory_size: int = 0,
-) -> tuple[ActorCritic, Distribution]:
-    """Policy and value for an environment, and the distribution of actions."""
-    dist = distributions.for_space(spec.action)
-    continuous = isinstance(spec.action, Box)
-    outputs = dist.size // 2 if continuous else dist.size  # deviations are parameters of their own
-    kind, hidden, space = config.network, config.hidden, spec.observation
-    model = make_actor_critic(kind, space, hidden, outputs, own, memory, memory_size)
-    if not continuous:
-        return model, dist
-
-    def init(key: Array) -> Tree:
-        return model.init(key) | {"log_std": jnp.full(outputs, config.log_std)}
-
-    return model._replace(init=init), dist
-
-
-def pi(params: Tree, out: Array, obs: Tree) -> Array:
-    """The parameters of the actions' distribution, from the policy's outputs."""
-    if "log_std" in params:
-        return jnp.concatenate([out, jnp.broadcast_to(params["log_std"], out.shape)], -1)
-    return distributions.masked(out, mask_of(obs))
 
 
 def act(
@@ -156,24 +98,14 @@ def grad_of(
     return grads, metrics | {"grad_norm": optax.tree.norm(grads)}
 
 
-def init(model: ActorCritic, optimiser: optax.GradientTransformation, key: Array) -> State:
-    """The state before the first step."""
-    params = model.init(key)
-    return State(params, optimiser.init(params), jnp.int32(0))
-
-
-def count_steps(config: Descent, state: Tree, steps: Array) -> Tree:
-    """The state after a round of these environment steps [B]."""
-    horizon = config.anneal_steps or 0
-    return state._replace(steps=jnp.minimum(state.steps + steps.sum(), horizon))
-
-
-def descend(
-    config: Descent, optimiser: optax.GradientTransformation, state: Tree, grads: Tree
+def gradient(
+    normalise: bool, weighed_loss: Loss, chunk: int | None, params: Tree, rows: Rows, key: Array
 ) -> Tree:
-    """The state after a gradient step; an annealed step size falls to 0 linearly."""
-    horizon = config.anneal_steps
-    left = (horizon - state.steps) / horizon if horizon else 1.0
-    direction, opt_state = optimiser.update(grads, state.opt_state)
-    params = jax.tree.map(lambda p, d: p - config.learning_rate * left * d, state.params, direction)
-    return state._replace(params=params, opt_state=opt_state)
+    """The gradient of a loss of rows and their advantages, perhaps standardised."""
+    del key
+    advantage = rows.advantage
+    if normalise:
+        advantage = standardise(advantage, rows.valid)
+    weighed = rows, advantage
+    grads, metrics = grad_of(weighed_loss, chunk, params, weighed, rows.valid)
+    return grads, rows.valid.sum().astype(jnp.float32), (), metrics

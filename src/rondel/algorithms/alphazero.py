@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from rondel.algorithms import actor_critic
+from rondel.algorithms import descent
 from rondel.algorithms.card import Card
 from rondel.errors import RondelError, at_least, from_zero_to_one
 from rondel.memory.sequences import SequenceBatch, Stretch, sequences
@@ -209,10 +209,7 @@ def loss(
 ) -> tuple[Array, dict[str, Array]]:
     """(z - v)² - π log p + c |θ|², equation 1; means over valid rows."""
     logits, value = judge(model, params, rows.obs)
-
-    def mean(x: Array) -> Array:
-        return masked_mean(x, rows.valid)
-
+    mean = partial(masked_mean, valid=rows.valid)
     policy_loss = -mean(jnp.sum(rows.policy * jax.nn.log_softmax(logits), -1))
     value_loss = mean((rows.target - value) ** 2)
     weights = sum(jnp.sum(x**2) for x in jax.tree.leaves(params))
@@ -247,12 +244,12 @@ def make(
     optimiser = adam(config.max_grad_norm, epsilon=1e-5)
     warmup = math.ceil(config.warmup / (spec.lanes * config.rollout))
     return Algorithm(
-        init=partial(actor_critic.init, judges, optimiser),
+        init=partial(descent.init, judges, optimiser),
         acting=lambda state: state.params,
         learning=lambda state: state.params,
-        absorb=partial(actor_critic.count_steps, config),
+        absorb=partial(descent.count_steps, config.anneal_steps),
         gradient=partial(gradient, config, judges),
-        update=partial(actor_critic.descend, config, optimiser),
+        update=partial(descent.descend, config, optimiser),
         act=partial(act, config, judges, game),
         prepare=partial(prepare, config, judges, game),
         memory=sequences(config.capacity, config.batch, config.updates, 1, 1, warmup_rounds=warmup),

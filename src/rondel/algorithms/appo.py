@@ -15,11 +15,11 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import optax
 
-from rondel.algorithms import actor_critic, impala
+from rondel.algorithms import descent, impala
 from rondel.algorithms.impala import Rounds
 from rondel.algorithms.ppo import clipped_surrogate
 from rondel.errors import at_least, from_zero_to_one
-from rondel.nets.actor_critic import ActorCritic
+from rondel.nets.actor_critic import ActorCritic, make_networks
 from rondel.ops.distributions import Distribution
 from rondel.ops.optimisers import adam
 from rondel.ops.statistics import masked_mean, standardise
@@ -80,10 +80,7 @@ def loss(
     advantage = traced.advantage
     if config.normalise_advantage:
         advantage = standardise(advantage, rounds.valid)
-
-    def mean(x: Array) -> Array:
-        return masked_mean(x, rounds.valid)
-
+    mean = partial(masked_mean, valid=rounds.valid)
     log_ratio = judged.log_prob - still.log_prob
     ratio = jnp.exp(log_ratio)
     policy_loss = -mean(clipped_surrogate(ratio, advantage, config.clip))
@@ -115,7 +112,7 @@ def gradient(
 def update(
     config: Config, optimiser: optax.GradientTransformation, state: State, grads: Tree
 ) -> State:
-    moved = actor_critic.descend(config, optimiser, state, grads)
+    moved = descent.descend(config, optimiser, state, grads)
     updates = (state.updates + 1) % config.target_every
     moves = jnp.where(updates == 0, config.target_rate, 0.0)
     target = optax.incremental_update(moved.params, state.target, moves)
@@ -125,7 +122,7 @@ def update(
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
     """APPO for discrete or continuous actions; `network` is the user's own torso, if any."""
     recurrent = config.memory, config.memory_size
-    model, dist = actor_critic.networks(config, spec, network, *recurrent)
+    model, dist = make_networks(config, spec, network, *recurrent)
     optimiser = adam(config.max_grad_norm, epsilon=1e-5)
 
     def init(key: Array) -> State:

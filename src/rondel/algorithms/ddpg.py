@@ -18,6 +18,7 @@ import numpy as np
 import optax
 
 from rondel.algorithms.card import Card
+from rondel.algorithms.descent import count_steps
 from rondel.algorithms.dqn import height, importance_weights, linear, memory_for
 from rondel.errors import RondelError, at_least, from_zero_to_one
 from rondel.memory.replay import TransitionBatch, Transitions
@@ -204,11 +205,6 @@ def learning(config: Config, state: State) -> Variables:
     importance = linear(config.importance_start, 1.0, state.steps, config.importance_steps)
     turn = state.updates + 1 >= config.policy_every
     return Variables(state.params, state.target, importance, turn)
-
-
-def count_steps(horizon: int, state: Tree, steps: Array) -> Tree:
-    """The state after a round of these environment steps [B], which count up to `horizon`."""
-    return state._replace(steps=jnp.minimum(state.steps + steps.sum(), horizon))
 
 
 def critic_loss(

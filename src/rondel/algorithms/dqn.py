@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import optax
 
 from rondel.algorithms.card import Card
+from rondel.algorithms.descent import count_steps
 from rondel.errors import RondelError, at_least, from_zero_to_one, one_of
 from rondel.memory.replay import TransitionBatch, Transitions, prioritised, uniform
 from rondel.nets.heads import dueling_head, value_head
@@ -265,9 +266,9 @@ def misfit_along(
     return jax.tree.map(lambda x: x.reshape(reward.shape), misfit)
 
 
-def absorb(config: Config, state: State, steps: Array) -> State:
+def absorb(config: Config, state: State, steps: Array) -> Tree:
     horizon = max(config.epsilon_steps, config.importance_steps, config.anneal_steps or 0)
-    return state._replace(steps=jnp.minimum(state.steps + steps.sum(), horizon))
+    return count_steps(horizon, state, steps)
 
 
 def loss(

@@ -15,12 +15,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rondel.algorithms import actor_critic
-from rondel.algorithms.actor_critic import Loss, pi
+from rondel.algorithms import actor_critic, descent
+from rondel.algorithms.actor_critic import Loss
 from rondel.algorithms.card import Card
 from rondel.errors import at_least, from_zero_to_one
 from rondel.memory.rollout import rollout
-from rondel.nets.actor_critic import ActorCritic
+from rondel.nets.actor_critic import ActorCritic, make_networks, pi
 from rondel.ops.distributions import Distribution
 from rondel.ops.optimisers import adam
 from rondel.ops.returns import VTrace, swap_time, vtrace
@@ -127,10 +127,7 @@ def loss(
     rounds = time_first(rounds)
     judged = judge(model, dist, params, rounds)
     traced = corrected(config, judged, rounds)
-
-    def mean(x: Array) -> Array:
-        return masked_mean(x, rounds.valid)
-
+    mean = partial(masked_mean, valid=rounds.valid)
     policy_loss = -mean(traced.advantage * judged.log_prob)
     value_loss = mean(0.5 * (judged.value[:-1] - traced.target) ** 2)
     entropy = mean(dist.entropy(judged.dist_params))
@@ -157,17 +154,17 @@ def gradient(
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
     """IMPALA for discrete or continuous actions; `network` is the user's own torso, if any."""
     recurrent = config.memory, config.memory_size
-    model, dist = actor_critic.networks(config, spec, network, *recurrent)
+    model, dist = make_networks(config, spec, network, *recurrent)
     rounds = None if model.chunk is None else max(1, model.chunk // (config.rollout + 1))
     optimiser = adam(config.max_grad_norm, epsilon=1e-5)
 
     return Algorithm(
-        init=partial(actor_critic.init, model, optimiser),
+        init=partial(descent.init, model, optimiser),
         acting=lambda state: state.params,
         learning=lambda state: state.params,
-        absorb=partial(actor_critic.count_steps, config),
+        absorb=partial(descent.count_steps, config.anneal_steps),
         gradient=partial(gradient, partial(loss, config, model, dist), rounds),
-        update=partial(actor_critic.descend, config, optimiser),
+        update=partial(descent.descend, config, optimiser),
         act=partial(actor_critic.act, model, dist),
         prepare=prepare,
         carry=lambda lane: model.carry(lane.shape[0]),

@@ -19,12 +19,13 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from rondel.algorithms import actor_critic
-from rondel.algorithms.actor_critic import Loss, State, pi
+from rondel.algorithms import actor_critic, descent
+from rondel.algorithms.actor_critic import Loss
 from rondel.algorithms.card import Card
+from rondel.algorithms.descent import State
 from rondel.errors import at_least, from_zero_to_one
 from rondel.memory.rollout import rollout
-from rondel.nets.actor_critic import ActorCritic
+from rondel.nets.actor_critic import ActorCritic, make_networks, pi
 from rondel.ops.distributions import Distribution
 from rondel.ops.optimisers import adam
 from rondel.ops.returns import returns_to_go, swap_time
@@ -101,10 +102,7 @@ def loss(
     rows, advantage = weighed
     (out, values), _ = model.unroll(params, (), rows.obs, None)
     out = pi(params, out, rows.obs)
-
-    def mean(x: Array) -> Array:
-        return masked_mean(x, rows.valid)
-
+    mean = partial(masked_mean, valid=rows.valid)
     policy_loss = -mean(advantage * dist.log_prob(out, rows.action))
     entropy = mean(dist.entropy(out))
     total = policy_loss - config.entropy_cost * entropy
@@ -145,21 +143,21 @@ def update(
 ) -> State:
     """A gradient step, unless no episode ended in the round: Adam would move without gradients."""
     grads, any_ = grads_if_any
-    after = actor_critic.descend(config, optimiser, state, grads)
+    after = descent.descend(config, optimiser, state, grads)
     return jax.tree.map(lambda new, old: jnp.where(any_ > 0.0, new, old), after, state)
 
 
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
     """REINFORCE for discrete or continuous actions; `network` is the user's own torso, if any."""
-    model, dist = actor_critic.networks(config, spec, network)
+    model, dist = make_networks(config, spec, network)
     optimiser = adam(config.max_grad_norm, epsilon=1e-5)
     weighed_loss = partial(loss, config, model, dist)
 
     return Algorithm(
-        init=partial(actor_critic.init, model, optimiser),
+        init=partial(descent.init, model, optimiser),
         acting=lambda state: state.params,
         learning=lambda state: state.params,
-        absorb=partial(actor_critic.count_steps, config),
+        absorb=partial(descent.count_steps, config.anneal_steps),
         gradient=partial(gradient, config, model, weighed_loss, model.chunk),
         update=partial(update, config, optimiser),
         act=partial(actor_critic.act, model, dist),

@@ -15,13 +15,13 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from rondel.algorithms import a2c, actor_critic
+from rondel.algorithms import actor_critic, descent
 from rondel.algorithms.actor_critic import Loss, Rows
 from rondel.algorithms.card import Card
 from rondel.errors import RondelError, at_least, from_zero_to_one
 from rondel.formatting import divisors, join_words
 from rondel.memory.rollout import rollout
-from rondel.nets.actor_critic import ActorCritic
+from rondel.nets.actor_critic import ActorCritic, make_networks
 from rondel.ops.distributions import Distribution
 from rondel.ops.optimisers import adam
 from rondel.ops.statistics import masked_mean
@@ -96,7 +96,8 @@ def value_loss(value: Array, old_value: Array, target: Array, clip: float | None
 
 
 def absorb(config: Config, state: State, steps: Array) -> State:
-    return actor_critic.count_steps(config, state, steps)._replace(stopped=jnp.bool_(False))
+    counted = descent.count_steps(config.anneal_steps, state, steps)
+    return counted._replace(stopped=jnp.bool_(False))
 
 
 def loss(
@@ -113,10 +114,7 @@ def loss(
     rows, advantage, out, values = actor_critic.judge(model, params, weighed)
     log_ratio = dist.log_prob(out, rows.action) - rows.log_prob
     ratio = jnp.exp(log_ratio)
-
-    def mean(x: Array) -> Array:
-        return masked_mean(x, rows.valid)
-
+    mean = partial(masked_mean, valid=rows.valid)
     policy_loss = -mean(clipped_surrogate(ratio, advantage, config.clip))
     target = rows.value + rows.advantage
     critic_loss = mean(value_loss(values, rows.value, target, config.value_clip))
@@ -132,10 +130,10 @@ def loss(
 
 
 def gradient(
-    config: Config, weighed_loss: Loss, chunk: int | None, params: Tree, rows: Rows, key: Array
+    normalise: bool, weighed_loss: Loss, chunk: int | None, params: Tree, rows: Rows, key: Array
 ) -> Tree:
     """The gradient of the loss, with the KL divergence for `update`."""
-    grads, *rest, metrics = a2c.gradient(config, weighed_loss, chunk, params, rows, key)
+    grads, *rest, metrics = actor_critic.gradient(normalise, weighed_loss, chunk, params, rows, key)
     return (grads, metrics["kl"]), *rest, metrics
 
 
@@ -147,7 +145,7 @@ def update(
 ) -> State:
     """A gradient step, unless the policy has moved too far in this round."""
     grads, kl = grads_and_kl
-    moved = actor_critic.descend(config, optimiser, state, grads)
+    moved = descent.descend(config, optimiser, state, grads)
     if config.target_kl is None:
         return moved
     stopped = state.stopped | (kl > 1.5 * config.target_kl)
@@ -159,9 +157,10 @@ def update(
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
     """PPO for discrete or continuous actions; `network` is the user's own torso, if any."""
     recurrent = config.memory, config.memory_size
-    model, dist = actor_critic.networks(config, spec, network, *recurrent)
+    model, dist = make_networks(config, spec, network, *recurrent)
     optimiser = adam(config.max_grad_norm, epsilon=1e-5)
     rows = config.discount, config.gae_lambda, config.sequence
+    weighing = config.normalise_advantage, partial(loss, config, model, dist)
 
     def init(key: Array) -> State:
         params = model.init(key)
@@ -172,7 +171,7 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
         acting=lambda state: state.params,
         learning=lambda state: state.params,
         absorb=partial(absorb, config),
-        gradient=partial(gradient, config, partial(loss, config, model, dist), model.chunk),
+        gradient=partial(gradient, *weighing, model.chunk),
         update=partial(update, config, optimiser),
         act=partial(actor_critic.act, model, dist),
         prepare=partial(actor_critic.prepare, *rows, model),

@@ -23,13 +23,13 @@ from rondel.algorithms.ddpg import (
     Model,
     bellman_target,
     check_actions,
-    count_steps,
     descend,
     draws_of,
     model_for,
     optimiser,
     prepare_one_step,
 )
+from rondel.algorithms.descent import count_steps
 from rondel.errors import RondelError, at_least, from_zero_to_one
 from rondel.memory.replay import TransitionBatch, uniform
 from rondel.ops import random

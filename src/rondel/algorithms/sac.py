@@ -20,7 +20,6 @@ from rondel.algorithms.card import Card
 from rondel.algorithms.ddpg import (
     Model,
     check_actions,
-    count_steps,
     critic_loss,
     descend,
     draws_of,
@@ -28,6 +27,7 @@ from rondel.algorithms.ddpg import (
     optimiser,
     prepare_one_step,
 )
+from rondel.algorithms.descent import count_steps
 from rondel.errors import at_least, from_zero_to_one
 from rondel.memory.replay import TransitionBatch, uniform
 from rondel.ops import distributions, random

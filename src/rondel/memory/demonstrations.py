@@ -7,20 +7,18 @@ Gülçehre et al., Making Efficient Use of Demonstrations to Solve Hard Explorat
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from rondel.ops import random
-from rondel.types import Memory
-
-if TYPE_CHECKING:
-    from rondel.types import Array, Tree
+from rondel.ops.select import select
+from rondel.types import Array, Memory, Tree
 
 # which rows [n] of a batch are demonstrations, and the tickets of both draws
-Ticket: TypeAlias = "tuple[Array, Tree, Tree]"
+Ticket: TypeAlias = tuple[Array, Tree, Tree]
 
 
 class Both(NamedTuple):
@@ -61,11 +59,7 @@ def with_demonstrations(
         shown, shown_ticket = memory.draw(both.shown, random.fold(key, 1), j)
         n = jax.tree.leaves(own)[0].shape[0]
         is_shown = random.uniform(random.fold(key, 2), n) < share
-
-        def choose(s: Array, o: Array) -> Array:
-            return jnp.where(is_shown.reshape(-1, *[1] * (o.ndim - 1)), s, o)
-
-        return jax.tree.map(choose, shown, own), (is_shown, own_ticket, shown_ticket)
+        return select(is_shown, shown, own), (is_shown, own_ticket, shown_ticket)
 
     def rank(both: Both, ticket: Ticket, feedback: Array) -> Both:
         is_shown, own, shown = ticket

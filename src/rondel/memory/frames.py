@@ -11,17 +11,15 @@ replay, rounds of T rows and `ahead` more are written into a ring of P rows.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from rondel.spaces import Box
-
-if TYPE_CHECKING:
-    from rondel.spaces import Space
-    from rondel.types import Array, Tree
+from rondel.ops.select import select
+from rondel.spaces import Box, Space
+from rondel.types import Array, Tree
 
 
 class Frames(NamedTuple):
@@ -137,8 +135,7 @@ def record(film: Film, obs: Array, restarted: Array, ahead: int) -> Film:
     age_before = lax.dynamic_index_in_dim(age, head, axis=1, keepdims=False)
     new = pack(obs, older + 1, jnp.where(restarted, older, age_before))
     kept = lax.dynamic_slice_in_dim(newest, head, older, axis=1)
-    own = restarted.reshape(-1, *[1] * (newest.ndim - 1))
-    begin = jnp.where(own, new.newest[:, :older], kept)
+    begin = select(restarted, new.newest[:, :older], kept)
     written = jnp.concatenate([begin, new.newest[:, older:]], axis=1)
     return Film(
         Frames(

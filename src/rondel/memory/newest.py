@@ -5,17 +5,12 @@ Shapes: b lanes; a batch has its rows in the order of the lanes, `group` of them
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import jax
 import jax.numpy as jnp
 
 from rondel.errors import RondelError
 from rondel.formatting import plural
-from rondel.types import Memory
-
-if TYPE_CHECKING:
-    from rondel.types import Array, Tree
+from rondel.types import Array, Memory, Tree
 
 
 def newest(group: int = 1) -> Memory:

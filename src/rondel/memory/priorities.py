@@ -9,15 +9,14 @@ Schaul et al., Prioritized Experience Replay, arXiv 1511.05952.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import jax.numpy as jnp
 from jax import lax
 
-if TYPE_CHECKING:
-    from rondel.types import Array
+from rondel.types import Array
 
-Levels: TypeAlias = "tuple[Array, ...]"
+Levels: TypeAlias = tuple[Array, ...]
 WIDTH = 16  # measured: benchmarks/replay.py
 
 

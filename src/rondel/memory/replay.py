@@ -11,7 +11,7 @@ stack frames are kept frame by frame, in a ring of their own: `memory.frames`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -23,15 +23,12 @@ from rondel.memory import priorities
 from rondel.memory.frames import Film, blank, record, row_of, stacked_of
 from rondel.memory.frames import take as take_stacked
 from rondel.ops import random
-from rondel.types import Memory
-
-if TYPE_CHECKING:
-    from rondel.spaces import Space
-    from rondel.types import Array, Tree
+from rondel.spaces import Space
+from rondel.types import Array, Memory, Tree
 
 EPSILON = 1e-6  # added to every error, so that no item is lost for good
 
-Place: TypeAlias = "tuple[Array, Array]"  # lane and row of items, int32; a draw's ticket
+Place: TypeAlias = tuple[Array, Array]  # lane and row of items, int32; a draw's ticket
 
 
 class Transitions(NamedTuple):

@@ -6,7 +6,7 @@ minibatches. Observations that stack frames are kept frame by frame: `memory.fra
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,12 +16,8 @@ from rondel.errors import RondelError
 from rondel.formatting import divisors, join_words, nearest
 from rondel.memory.frames import Frames, pack_stacked, take, take_stories
 from rondel.ops.random import permutations
-from rondel.spaces import stacks_frames
-from rondel.types import Memory
-
-if TYPE_CHECKING:
-    from rondel.spaces import Space
-    from rondel.types import Array, Tree
+from rondel.spaces import Space, stacks_frames
+from rondel.types import Array, Memory, Tree
 
 
 class Rollout(NamedTuple):
@@ -72,12 +68,12 @@ def rollout(
         chosen = lax.dynamic_index_in_dim(parts, j, keepdims=False)
 
         def read(x: Array | Frames) -> Array:
-            if isinstance(x, Frames) and sequences:
+            if not isinstance(x, Frames):
+                return x.at[chosen].get(mode="promise_in_bounds")
+            if sequences:
                 return take_stories(x, chosen)
-            if isinstance(x, Frames):
-                length = x.age.shape[1]
-                return take(x, chosen // length, chosen % length)
-            return x.at[chosen].get(mode="promise_in_bounds")
+            length = x.age.shape[1]
+            return take(x, chosen // length, chosen % length)
 
         return jax.tree.map(read, memory.rows, is_leaf=lambda x: isinstance(x, Frames)), ()
 

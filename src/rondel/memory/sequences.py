@@ -12,7 +12,7 @@ Kapturowski et al., Recurrent Experience Replay in Distributed Reinforcement Lea
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -23,13 +23,10 @@ from rondel.memory import priorities
 from rondel.memory.frames import Frames, pack_stacked, take
 from rondel.memory.replay import EPSILON, slots_of
 from rondel.ops import random
-from rondel.types import Memory
+from rondel.spaces import Space
+from rondel.types import Array, Memory, Tree
 
-if TYPE_CHECKING:
-    from rondel.spaces import Space
-    from rondel.types import Array, Tree
-
-Place: TypeAlias = "tuple[Array, Array]"  # lane, and which of its beginnings; a draw's ticket
+Place: TypeAlias = tuple[Array, Array]  # lane, and which of its beginnings; a draw's ticket
 
 
 class Stretch(NamedTuple):

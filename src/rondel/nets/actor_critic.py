@@ -6,7 +6,7 @@ Shapes: b lanes, T rows of time, `[...]` any leading axes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +15,21 @@ from rondel.nets import images
 from rondel.nets.mlp import forward, layers, mlp
 from rondel.nets.recurrent import Cell, make_cell, unroll_cell
 from rondel.nets.torso import choose_torso, make_torso
-from rondel.spaces import Space
-from rondel.types import Array, Network, Tree
+from rondel.ops import distributions
+from rondel.ops.distributions import Distribution
+from rondel.spaces import Box, Space, mask_of
+from rondel.types import Array, EnvSpec, Network, Tree
+
+
+class Settings(Protocol):
+    """The fields of a `Config` for a policy and a value."""
+
+    @property
+    def hidden(self) -> tuple[int, ...]: ...
+    @property
+    def network(self) -> str: ...
+    @property
+    def log_std(self) -> float: ...
 
 
 class Judged(NamedTuple):
@@ -39,14 +52,43 @@ class ActorCritic(NamedTuple):
     chunk: int | None = None  # rows at a time that suit CPUs' caches for a gradient; None: all
 
 
-def make_actor_critic(
+def make_networks(
+    config: Settings,
+    spec: EnvSpec,
+    own: Network | None = None,
+    memory: str = "none",
+    memory_size: int = 0,
+) -> tuple[ActorCritic, Distribution]:
+    """Policy and value for an environment, and the distribution of actions."""
+    dist = distributions.for_space(spec.action)
+    continuous = isinstance(spec.action, Box)
+    outputs = dist.size // 2 if continuous else dist.size  # deviations are parameters of their own
+    kind, hidden, space = config.network, config.hidden, spec.observation
+    model = _make_actor_critic(kind, space, hidden, outputs, own, memory, memory_size)
+    if not continuous:
+        return model, dist
+
+    def init(key: Array) -> Tree:
+        return model.init(key) | {"log_std": jnp.full(outputs, config.log_std)}
+
+    return model._replace(init=init), dist
+
+
+def pi(params: Tree, out: Array, obs: Tree) -> Array:
+    """The parameters of the actions' distribution, from the policy's outputs."""
+    if "log_std" in params:
+        return jnp.concatenate([out, jnp.broadcast_to(params["log_std"], out.shape)], -1)
+    return distributions.masked(out, mask_of(obs))
+
+
+def _make_actor_critic(
     kind: str,
     space: Space,
     hidden: Sequence[int],
     outputs: int,
-    own: Network | None = None,
-    memory: str = "none",
-    memory_size: int = 0,
+    own: Network | None,
+    memory: str,
+    memory_size: int,
 ) -> ActorCritic:
     """Two perceptrons; behind an image, a memory or the user's `own` network a shared torso."""
     kind = choose_torso(kind, space)

@@ -17,6 +17,7 @@ from jax import lax
 
 from rondel.errors import one_of
 from rondel.nets.mlp import layers
+from rondel.ops.select import select
 from rondel.types import Array, Network, Tree
 
 
@@ -109,17 +110,12 @@ def unroll_cell(
 
     def one(carry: Tree, row: tuple[Tree, Array]) -> tuple[Tree, tuple[Tree, Tree]]:
         x, begins = row
-        carry = jax.tree.map(lambda s, c: jnp.where(_expand(begins, c), s, c), start, carry)
+        carry = select(begins, start, carry)
         after, y = step(carry, x)
         return after, (y, carry)
 
     _, (ys, carries) = lax.scan(one, carry, (inputs, first))
     return ys, carries
-
-
-def _expand(flags: Array, x: Array) -> Array:
-    """Flags [b] with as many axes as x [b, ...]."""
-    return flags.reshape(-1, *[1] * (x.ndim - 1))
 
 
 class Recalled(NamedTuple):

@@ -7,14 +7,13 @@ False). So a time limit bootstraps where a termination does not.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-if TYPE_CHECKING:
-    from rondel.types import Array, Tree
+from rondel.types import Array, Tree
 
 
 class VTrace(NamedTuple):

@@ -10,14 +10,13 @@ Chan, Golub, LeVeque, Updating Formulae and a Pairwise Algorithm for Computing S
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-if TYPE_CHECKING:
-    from rondel.types import Array, Tree
+from rondel.types import Array, Tree
 
 MAX_COUNT = 2.0**24
 """Samples that count at most. Up to here float32 counts exactly and is still moved by one sample;

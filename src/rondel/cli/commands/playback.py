@@ -8,12 +8,7 @@ from typing import Annotated, Any
 import tyro
 
 import rondel
-from rondel.cli.command import (
-    Command,
-    LoadRun,
-    call,
-    print_result,
-)
+from rondel.cli.command import Command, LoadRun, call, print_result
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

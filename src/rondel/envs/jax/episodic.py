@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rondel.ops.random import IMPLEMENTATION
+from rondel.ops.select import select
 from rondel.types import Array, Env, EnvSpec, Step, Tree
 
 
@@ -100,15 +101,6 @@ def _blank(tree: Tree) -> Tree:
         return x if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else jnp.zeros_like(x)
 
     return jax.tree.map(blank, tree)
-
-
-def select(lanes: Array, chosen: Tree, other: Tree) -> Tree:
-    """`chosen` in the lanes that are True, `other` elsewhere."""
-
-    def pick(a: Array, b: Array) -> Array:
-        return jnp.where(lanes.reshape(-1, *(1,) * (b.ndim - 1)), a, b)
-
-    return jax.tree.map(pick, chosen, other)
 
 
 def in_types_of(like: Tree, tree: Tree) -> Tree:

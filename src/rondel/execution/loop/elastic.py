@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from rondel.execution.backends.protocol import Copy
-from rondel.execution.stages import initial
+from rondel.execution.stages import initial, shapes
 from rondel.execution.stages.task import Task, keeps_state, without_keys
 from rondel.types import Tree
 
@@ -58,7 +58,7 @@ class ElasticWorkers:
     def __init__(self, task: Task, copies: list[Copy], least: int, backend: Any) -> None:
         self.task, self.copies, self.least, self.backend = task, copies, least, backend
         self.names = ("lanes", "step", "env") if keeps_state(task.env) else ("lanes",)
-        self._first_lanes = jax.jit(partial(initial.first_lanes, task))
+        self._first_lanes = jax.jit(partial(shapes.first_lanes, task))
 
     def here(self) -> dict[int, Copy]:
         """The copies that run, by number."""

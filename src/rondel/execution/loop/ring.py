@@ -14,7 +14,7 @@ from rondel.execution.backends.lowering import Kind, Lowering, lower
 from rondel.execution.backends.protocol import Backend, Copy, Restarts
 from rondel.execution.hostenv.partition import LaneShare
 from rondel.execution.loop.elastic import ElasticWorkers
-from rondel.execution.stages import episode_stats, initial
+from rondel.execution.stages import episode_stats, shapes
 from rondel.execution.stages.episode_stats import RecentEpisodes
 from rondel.execution.stages.task import Task, concat_lanes, keeps_state, take_share, without_keys
 from rondel.execution.telemetry.timing import ROUNDS, Meter, TimingReport, TimingSummary
@@ -123,8 +123,8 @@ class Ring:
 
     def tree_like(self, in_flight: int) -> dict[str, Tree]:
         """The shapes and types of `tree` with this number of rounds in flight."""
-        items, summary = initial.produced_like(self.task, self.task.lanes)
-        made = Rollout(items, summary, initial.outcome_like(self.task))
+        items, summary = shapes.produced_like(self.task, self.task.lanes)
+        made = Rollout(items, summary, shapes.outcome_like(self.task))
         return self.tree() | {"pending": jax.eval_shape(without_keys, [made] * in_flight)}
 
     def restore(self, tree: dict[str, Tree], memory: Tree, round: int, steps: int) -> None:
@@ -145,7 +145,8 @@ class Ring:
         home = self.memory is self.policy  # then items in flight stay in the policy copies
         flying = [Rollout(*made) for made in tree["pending"]]
         asked = [copy.restore({"learner": tree["learner"]}) for copy in self.update]
-        for copy, part in zip(self.memory, shards_of(memory, len(self.memory)), strict=True):
+        shards = (memory,) if len(self.memory) == 1 else memory
+        for copy, part in zip(self.memory, shards, strict=True):
             asked.append(copy.restore({"memory": part}))
         names = ("lanes", "step", "env") if kept else ("lanes",)
         lanes = {name: tree[name] for name in names}
@@ -231,8 +232,3 @@ class Ring:
     def close(self) -> None:
         """End all copies and free what the environments hold."""
         self.backend.close()
-
-
-def shards_of(memory: Tree, copies: int) -> tuple[Tree, ...]:
-    """The shards in a result of `Ring.stored`."""
-    return (memory,) if copies == 1 else tuple(memory)

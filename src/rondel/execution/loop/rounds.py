@@ -17,8 +17,8 @@ from rondel.execution.hostenv.partition import route
 from rondel.execution.loop.ring import Ring, Rollout
 from rondel.execution.stages import episode_stats
 from rondel.execution.stages.episode_stats import RecentEpisodes
+from rondel.execution.stages.round import Round
 from rondel.execution.stages.task import concat_lanes
-from rondel.execution.workers.fused import Round
 
 
 class Report(NamedTuple):

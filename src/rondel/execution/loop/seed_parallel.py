@@ -28,6 +28,7 @@ from rondel.execution.loop.sync_loop import Limits
 from rondel.execution.requests import ACTING, ADVANCE, SNAPSHOT, Request
 from rondel.execution.stages import learning
 from rondel.execution.stages.episode_stats import RecentEpisodes
+from rondel.execution.stages.round import Round, State, compute_round
 from rondel.execution.stages.task import Task, bytes_of, check_fits_in_memory
 from rondel.execution.telemetry.timing import PYTHON, Meter, Metered
 from rondel.execution.workers import fused
@@ -38,7 +39,7 @@ from rondel.types import Array, Tree
 
 _STATES = ("learner", "env", "step", "lanes", "memory")
 _LAST = 2**30  # no round is beyond
-_Done: TypeAlias = dict[int, tuple[RecentEpisodes, list[fused.Round]]]
+_Done: TypeAlias = dict[int, tuple[RecentEpisodes, list[Round]]]
 
 
 class SeedRings(Metered):
@@ -137,7 +138,7 @@ class SeedRings(Metered):
             steps = np.array(steps_left, np.int32)
             return self._advance_stacked(going, recent, round, rounds, steps, until_return)
 
-        def one(i: int) -> tuple[RecentEpisodes, list[fused.Round]]:
+        def one(i: int) -> tuple[RecentEpisodes, list[Round]]:
             worker = self.workers[i]
             return worker.advance(recent[i], round[i], rounds, steps_left[i], until_return)
 
@@ -158,7 +159,7 @@ class SeedRings(Metered):
         every = jax.tree.map(lambda *xs: np.stack(xs), *recent)
         state, memory, reports, n = self._advance(
             self.seeds,
-            fused.State(learner, env, step, lanes, every),
+            State(learner, env, step, lanes, every),
             memory,
             self.workers[0].lane,
             np.isin(np.arange(len(self.seeds)), going),
@@ -186,20 +187,20 @@ def stacked_program(task: Task) -> Any:
 
     def advance(
         seed: Array,
-        state: fused.State,
+        state: State,
         memory: Tree,
         lane: Array,
         going: Array,
         round: Array,
         *limits: Array,
-    ) -> tuple[fused.State, Tree, fused.Round, Array]:
-        def one(state: fused.State, memory: Tree, i: Array) -> Any:
+    ) -> tuple[State, Tree, Round, Array]:
+        def one(state: State, memory: Tree, i: Array) -> Any:
             # the same for all: a loop whose length differs would copy all of memory in every turn
             coldest = jnp.min(round, where=going, initial=_LAST)
             draws = learning.draw_count(task, coldest + i)
 
-            def of_ring(seed: Array, state: fused.State, memory: Tree, round: Array) -> Any:
-                return fused.compute_round(task, seed, state, memory, lane, round, draws=draws)
+            def of_ring(seed: Array, state: State, memory: Tree, round: Array) -> Any:
+                return compute_round(task, seed, state, memory, lane, round, draws=draws)
 
             return jax.vmap(of_ring)(seed, state, memory, round + i)
 

@@ -5,54 +5,18 @@ All that lasts between rounds is lane-major [b, ...]; inside a round rows are ti
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from rondel.execution.hostenv.seeds import Purpose
-from rondel.execution.stages.task import Task, keeps_state, map_blocks, stage_boundary, time_major
-from rondel.ops.random import per_lane, per_step_and_lane, purpose_key
+from rondel.execution.stages.initial import first_step
+from rondel.execution.stages.rows import Lanes, RolloutResult, Row, outcome_of, row_of
+from rondel.execution.stages.task import Task, keeps_state, map_blocks, stage_boundary
+from rondel.ops.random import per_step_and_lane, purpose_key
+from rondel.ops.returns import swap_time
+from rondel.ops.select import select
 from rondel.types import Algorithm, Array, Step, Trajectory, Tree
-
-
-class Row(NamedTuple):
-    """What is recorded of one step [b, ...]."""
-
-    obs: Tree
-    first: Array
-    action: Array
-    reward: Array
-    terminated: Array
-    truncated: Array
-    valid: Array
-    extras: Tree
-    carry: Tree  # before acting
-
-
-class Lanes(NamedTuple):
-    """What the policy stage keeps of its lanes between rounds."""
-
-    carry: Tree  # [b, ...]
-    tail: Row  # [b, O, ...]: the last rows of the round before
-
-
-class Outcome(NamedTuple):
-    """What a step reports besides the next observation [b, T]."""
-
-    done: Array
-    episode_return: Array
-    episode_length: Array
-    valid: Array
-
-
-class RolloutResult(NamedTuple):
-    """A round's experience [b, ...]."""
-
-    items: Tree
-    summary: Tree
-    outcome: Outcome
 
 
 def compute_action(
@@ -70,18 +34,9 @@ def compute_action(
 
     An episode begins with a new carry: `first` says where. `own` is a result of `start_round`.
     """
-    carry = where_lane(first, algorithm.carry(lane), carry)
+    carry = select(first, algorithm.carry(lane), carry)
     action, after, extras = algorithm.act(weights, carry, obs, keys, explore, *own)
     return action, after, extras, carry
-
-
-def where_lane(condition: Array, yes: Tree, no: Tree) -> Tree:
-    """Choose per lane; `condition` is [b]."""
-
-    def choose(y: Array, n: Array) -> Array:
-        return jnp.where(condition.reshape(-1, *[1] * (n.ndim - 1)), y, n)
-
-    return jax.tree.map(choose, yes, no)
 
 
 def act_keys(task: Task, seed: Array, round: Array, lane: Array) -> Array:
@@ -103,27 +58,6 @@ def start_round(
 
     key = purpose_key(seed, Purpose.START, round)
     return map_blocks(one_block, task.block)((weights, key), lane)
-
-
-def row_of(before: Step, action: Array, extras: Tree, carry: Tree, after: Step) -> Row:
-    """The row of the step from `before` to `after`."""
-    return Row(
-        before.obs,
-        before.first,
-        action,
-        after.reward,
-        after.terminated,
-        after.truncated,
-        ~after.first,
-        extras,
-        carry,
-    )
-
-
-def outcome_of(after: Step) -> Outcome:
-    """What the driver needs of a step, to count it."""
-    done = (after.terminated | after.truncated) & (after.episode_length > 0)
-    return Outcome(done, after.episode_return, after.episode_length, ~after.first)
 
 
 _FIELDS = ("action", "reward", "terminated", "truncated", "valid", "extras")
@@ -164,12 +98,8 @@ def compute_rollout(
             one_step, (env_state, step, lanes.carry), jnp.arange(task.algorithm.rollout)
         )
         items, summary, tail = compute_items(task, weights, lanes.tail, rows, step, lane)
-        return (
-            env_state,
-            step,
-            Lanes(carry, tail),
-            RolloutResult(items, summary, time_major(outcome)),
-        )
+        made = RolloutResult(items, summary, swap_time(outcome))
+        return env_state, step, Lanes(carry, tail), made
 
     in_blocks = map_blocks(play, task.block) if keeps_state(task.env) else play
     return in_blocks(weights, env_state, step, lanes, lane)
@@ -183,7 +113,7 @@ def compute_items(
     def one_block(weights: Tree, tail: Row, rows: Row, last: Step, lane: Array) -> Tree:
         if task.algorithm.fresh:  # the round did not begin where the tail ended
             tail = tail._replace(valid=jnp.zeros_like(tail.valid))
-        tail, rows = time_major(tail), time_major(rows)
+        tail, rows = swap_time(tail), swap_time(rows)
         rows = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), tail, rows)
 
         def ends_with(xs: Array, x: Array) -> Array:
@@ -198,9 +128,9 @@ def compute_items(
         )
         items, summary = task.algorithm.prepare(weights, trajectory)
         tail = jax.tree.map(lambda x: x[x.shape[0] - task.algorithm.overlap :], rows)
-        return items, summary, time_major(tail)
+        return items, summary, swap_time(tail)
 
-    return map_blocks(one_block, task.block)(weights, tail, time_major(rows), last, lane)
+    return map_blocks(one_block, task.block)(weights, tail, swap_time(rows), last, lane)
 
 
 def compute_action_at(
@@ -222,14 +152,3 @@ def compute_action_at(
         return compute_action(task.algorithm, weights, carry, obs, first, keys, lane, own)
 
     return map_blocks(one_block, task.block)(weights, carry, obs, first, keys[t], lane, own)
-
-
-def first_step(
-    task: Task, seed: int | Array, lane: Array, again: int | Array = 0
-) -> tuple[Tree, Step]:
-    """The first step of each lane of a traceable environment; `again` changes the episodes."""
-    keys = per_lane(purpose_key(seed, Purpose.ENV, again), lane)
-    init = task.env.init  # type: ignore[union-attr]
-    if not keeps_state(task.env):  # lanes outside of JAX start together
-        return init(keys)
-    return map_blocks(lambda _, keys: init(keys), task.block)((), keys)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from rondel.execution.stages.acting import Outcome
+from rondel.execution.stages.rows import Outcome
 from rondel.types import Array
 
 WINDOW = 100

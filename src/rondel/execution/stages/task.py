@@ -159,11 +159,6 @@ def _is_key(x: Any) -> bool:
     return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
-def time_major(tree: Tree) -> Tree:
-    """Swap the lane and the time axis of every leaf."""
-    return jax.tree.map(lambda x: x.swapaxes(0, 1), tree)
-
-
 def take_share(share: LaneShare, parts: tuple[Tree, ...]) -> Tree:
     """One copy's share of what several others made [b, ...]."""
     nth, of = share

@@ -13,7 +13,8 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from rondel.execution.stages.learning import GradientContribution, Peers
+from rondel.execution.stages.peers import GradientContribution, Peers
+from rondel.execution.stages.round import State
 from rondel.execution.stages.task import Task
 from rondel.execution.workers import fused
 from rondel.execution.workers.programs import Programs, compile_programs
@@ -33,7 +34,7 @@ def data_parallel_programs(task: Task, copies: int) -> Programs:
     ) -> tuple[list[GradientContribution], Tree]:
         return unstack(all_gather(own), copies), feedback
 
-    def one_copy(seed: Array, state: fused.State, memory: Tree, *rest: Array) -> Tree:
+    def one_copy(seed: Array, state: State, memory: Tree, *rest: Array) -> Tree:
         part = lax.axis_index("copy"), copies
         others = Peers(part, part, lanes=gather_lanes, exchange=exchange)
         mine = jax.tree.map(lambda x: x[0], memory)
@@ -41,7 +42,7 @@ def data_parallel_programs(task: Task, copies: int) -> Programs:
         state, mine, reports, n = advance(seed, state, mine, *rest)
         return state, jax.tree.map(lambda x: x[None], mine), reports, n
 
-    state = fused.State(_SAME, _EVERY, _EVERY, _EVERY, _SAME)  # type: ignore[arg-type]
+    state = State(_SAME, _EVERY, _EVERY, _EVERY, _SAME)  # type: ignore[arg-type]
     advance = jax.shard_map(
         one_copy,
         mesh=mesh,

@@ -7,19 +7,18 @@ so the numbers don't depend on how many rounds a call is asked for.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rondel.execution.stages import acting, learning
-from rondel.execution.stages.acting import Lanes, Outcome
-from rondel.execution.stages.episode_stats import RecentEpisodes, mean_return, means, push
-from rondel.execution.stages.learning import ALONE, Peers
-from rondel.execution.stages.task import Task, stage_boundary
-from rondel.types import Array, Step, Tree
+from rondel.execution.stages.episode_stats import mean_return
+from rondel.execution.stages.peers import ALONE, Peers
+from rondel.execution.stages.round import Round, State, compute_round
+from rondel.execution.stages.task import Task
+from rondel.types import Array, Tree
 
 _ROWS = 2**18  # reports of a call are held until it ends: about this many rows of outcomes
 
@@ -27,51 +26,6 @@ _ROWS = 2**18  # reports of a call are held until it ends: about this many rows 
 def max_rounds_per_call(task: Task) -> int:
     """The number of rounds that a call can report on."""
     return max(1, min(64, _ROWS // (task.lanes * task.algorithm.rollout)))
-
-
-class State(NamedTuple):
-    """What lasts from round to round, except memory."""
-
-    learner: Tree
-    env: Tree
-    step: Step
-    lanes: Lanes
-    recent: RecentEpisodes
-
-
-class Round(NamedTuple):
-    """The results of a round; stacked [n, ...] for several."""
-
-    outcome: Outcome  # [B, T]
-    metrics: dict[str, Array]
-    means: tuple[Array, Array]  # return and length of the last 100 episodes
-
-
-def compute_round(
-    task: Task,
-    seed: Array,
-    state: State,
-    memory: Tree,
-    lane: Array,
-    round: Array,
-    others: Peers = ALONE,
-    draws: Array | None = None,
-) -> tuple[State, Tree, Round]:
-    """Produce, add, absorb, learn; `draws` is by default the number that belongs to the round."""
-    weights = stage_boundary(task.algorithm.acting(state.learner))
-    env, step, lanes, produced = acting.compute_rollout(
-        task, seed, weights, state.env, state.step, state.lanes, lane, round
-    )
-    produced = stage_boundary(produced)
-    memory = learning.compute_add(task, seed, memory, produced.items, round, others.memory)
-    summary, outcome = others.lanes((produced.summary, produced.outcome))
-    learner = task.algorithm.absorb(state.learner, summary)
-    learner, memory, metrics = learning.compute_learning(
-        task, seed, learner, memory, round, others, draws
-    )
-    recent = push(state.recent, outcome)
-    state = State(learner, env, step, lanes, recent)
-    return state, memory, Round(outcome, metrics, means(recent))
 
 
 def fused_program(task: Task, others: Peers = ALONE) -> Any:

@@ -15,8 +15,8 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from rondel.execution.hostenv.partition import LaneShare
-from rondel.execution.stages import learning
-from rondel.execution.stages.learning import GradientContribution, Peers
+from rondel.execution.stages.learning import compute_learning
+from rondel.execution.stages.peers import WHOLE, GradientContribution, Peers
 from rondel.execution.stages.task import Task, take_share
 from rondel.execution.workers.data_parallel import all_gather, flatten_copies, unstack
 from rondel.execution.workers.programs import Programs, compile_programs
@@ -48,8 +48,8 @@ def gradient_parallel_programs(task: Task, parts: int) -> Programs:
             every, feedback = all_gather((own, feedback))
             return unstack(every, parts), flatten_copies(feedback)
 
-        others = Peers(learning.WHOLE, (which, parts), mine, exchange=exchange)
-        return learning.compute_learning(task, seed, learner, memory, round, others)
+        others = Peers(WHOLE, (which, parts), mine, exchange=exchange)
+        return compute_learning(task, seed, learner, memory, round, others)
 
     learn = jax.shard_map(
         one_part,

@@ -15,8 +15,7 @@ import numpy as np
 from rondel.errors import RondelError
 from rondel.execution.hostenv.host_envs import EnvClient
 from rondel.execution.hostenv.partition import Group
-from rondel.execution.stages import acting
-from rondel.execution.stages.acting import Row
+from rondel.execution.stages.rows import Outcome, Row, outcome_of, row_of
 from rondel.execution.stages.task import concat_lanes, stack, to_device
 from rondel.execution.telemetry.timing import SIMULATOR, STEPS, TRANSPORT, XLA, Meter
 from rondel.types import Array, Step, Tree
@@ -196,9 +195,9 @@ class LaneGroup:
         if self._acts:
             self._driven.take(self._phase, self.buffer, len(self._acts))
 
-    def finish(self) -> tuple[Row, acting.Outcome]:
+    def finish(self) -> tuple[Row, Outcome]:
         """The round's rows and outcome [T, b]."""
         self._receive()
         before, after = (jax.tree.map(lambda x, at=at: x[at], self.buffer.steps) for at in _AROUND)
         action, extras, carry = stack(self._acts)
-        return acting.row_of(before, action, extras, carry, after), acting.outcome_of(after)
+        return row_of(before, action, extras, carry, after), outcome_of(after)

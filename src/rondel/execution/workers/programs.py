@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import jax
 
-from rondel.execution.stages import acting, initial, learning
-from rondel.execution.stages.learning import WHOLE, Part
+from rondel.execution.stages import acting, initial, labelling, learning, shapes
+from rondel.execution.stages.peers import WHOLE, Part, average_contributions
 from rondel.execution.stages.task import Task, jit_computed_leaves
 from rondel.execution.workers.fused import fused_program
 from rondel.types import Tree
@@ -58,12 +58,12 @@ def compile_programs(task: Task, lanes: int, part: Part = WHOLE) -> Programs:
     algorithm = task.algorithm
 
     def init_memory() -> Tree:
-        return algorithm.memory.init(initial.produced_like(task, lanes)[0], part[1])
+        return algorithm.memory.init(shapes.produced_like(task, lanes)[0], part[1])
 
     # Only memory is donated: everything else may have been handed out, as it is.
     return Programs(
         init_learner=initial.learner_initialiser(task),
-        init_lanes=jax.jit(partial(initial.first_lanes, task)),
+        init_lanes=jax.jit(partial(shapes.first_lanes, task)),
         init_memory=jax.jit(init_memory),
         first_step=initial.episode_starter(task),
         rollout=jax.jit(partial(acting.compute_rollout, task)),
@@ -74,9 +74,9 @@ def compile_programs(task: Task, lanes: int, part: Part = WHOLE) -> Programs:
         add=jax.jit(partial(learning.compute_add, task, part=part), donate_argnums=1),
         draw=jax.jit(partial(learning.compute_draw, task, part=part)),
         rank=jax.jit(algorithm.memory.rank, donate_argnums=0),
-        label=jax.jit(partial(learning.compute_label, task, part=part)),
+        label=jax.jit(partial(labelling.compute_label, task, part=part)),
         gradient=jax.jit(partial(learning.compute_gradient, task, part=part)),
-        average=jax.jit(learning.average_contributions),
+        average=jax.jit(average_contributions),
         learn=jax.jit(partial(learning.compute_learning, task), donate_argnums=2),
         acting=jit_computed_leaves(algorithm.acting),
         learning=jit_computed_leaves(algorithm.learning),

@@ -18,9 +18,10 @@ from rondel.errors import RondelError
 from rondel.execution.hostenv.crash_record import Recorder
 from rondel.execution.hostenv.host_envs import DirectEnvClient, EnvClient, HostEnvs
 from rondel.execution.hostenv.partition import EVERYTHING, LaneShare, groups, lanes_of, phases
-from rondel.execution.stages.acting import Lanes, Row
 from rondel.execution.stages.episode_stats import RecentEpisodes
-from rondel.execution.stages.learning import GradientContribution
+from rondel.execution.stages.peers import GradientContribution
+from rondel.execution.stages.round import Round, State
+from rondel.execution.stages.rows import Lanes, Row
 from rondel.execution.stages.task import (
     Task,
     bytes_of,
@@ -33,7 +34,6 @@ from rondel.execution.stages.task import (
     without_keys,
 )
 from rondel.execution.telemetry.timing import Metered, ready
-from rondel.execution.workers import fused
 from rondel.execution.workers.host_rollout import EnvClients, LaneGroup
 from rondel.execution.workers.programs import Programs, compile_programs
 from rondel.plan.plan import Plan
@@ -256,9 +256,9 @@ class StageWorker(Metered):
 
     def advance(
         self, recent: RecentEpisodes, round: int, rounds: int, steps_left: int, until_return: float
-    ) -> tuple[RecentEpisodes, list[fused.Round]]:
+    ) -> tuple[RecentEpisodes, list[Round]]:
         """Run up to `rounds` rounds in one program, up to a limit; see `fused`."""
-        state = fused.State(self.learner, self.env, self.step, self.lanes, recent)
+        state = State(self.learner, self.env, self.step, self.lanes, recent)
         state, self.memory, reports, n = self.programs.advance(
             self.seed, state, self.memory, self.lane, round, rounds, steps_left, until_return
         )

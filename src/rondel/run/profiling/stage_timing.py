@@ -21,6 +21,7 @@ from rondel.execution.backends.inline import Inline
 from rondel.execution.loop.ring import Ring
 from rondel.execution.loop.sync_loop import run_round
 from rondel.execution.stages import initial, learning
+from rondel.execution.stages.labelling import compute_label
 from rondel.execution.stages.task import Task, stage_boundary
 from rondel.plan.parser import parse
 from rondel.plan.pieces import ORDER
@@ -109,7 +110,7 @@ def _time_learning(
         return learning.compute_draw(task, seed, memory, round, j)
 
     def label(learner: Any, batch: Any, j: Any) -> Any:
-        return learning.compute_label(task, seed, algorithm.learning(learner), batch, round, j)
+        return compute_label(task, seed, algorithm.learning(learner), batch, round, j)
 
     def gradient(learner: Any, batch: Any, j: Any) -> Any:
         return learning.compute_gradient(task, seed, algorithm.learning(learner), batch, round, j)

@@ -22,7 +22,7 @@ from rondel.envs.registry import id_without_world, is_builtin, make, world_of
 from rondel.errors import OwnCodeError, RondelError
 from rondel.execution.backends import registry
 from rondel.execution.backends.lowering import Kind, Lowering, devices_for, lower
-from rondel.execution.stages import initial, learning
+from rondel.execution.stages import initial, labelling
 from rondel.execution.stages.task import Task, bytes_of, check_fits_in_memory
 from rondel.execution.telemetry.timeouts import timeouts_for
 from rondel.formatting import divisors, join_words, nearest
@@ -279,7 +279,7 @@ def check_plan(task: Task, plan: Plan, options: Options, name: str) -> None:
     rows = shards * ShapeModel(task, plan, options.on).rows
     for stage in ("label", "gradient"):
         # labels are made in whole blocks, and so don't depend on the number of copies
-        block = learning.ROWS if labels and stage == "label" else 1
+        block = labelling.ROWS if labels and stage == "label" else 1
         if not _splits(rows, plan.copies(stage), block):
             raise _uneven(plan, stage, rows, block)
 

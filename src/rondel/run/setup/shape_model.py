@@ -13,9 +13,10 @@ from rondel.execution.backends import registry
 from rondel.execution.backends.lowering import Kind, lower
 from rondel.execution.hostenv.partition import phases, route
 from rondel.execution.hostenv.seeds import Purpose
-from rondel.execution.stages import initial, learning
-from rondel.execution.stages.acting import Row
-from rondel.execution.stages.learning import GradientContribution
+from rondel.execution.stages import initial, learning, shapes
+from rondel.execution.stages.labelling import compute_label
+from rondel.execution.stages.peers import GradientContribution
+from rondel.execution.stages.rows import Row
 from rondel.execution.stages.task import (
     Task,
     bytes_of,
@@ -69,7 +70,7 @@ class ShapeModel:
     def memory(self) -> Tree:
         """What one shard keeps; refused if this machine has too little for all of them."""
         recipe, shards = self.task.algorithm.memory, self.plan.copies("memory")
-        items, _ = initial.produced_like(self.task, self.task.lanes // shards)
+        items, _ = shapes.produced_like(self.task, self.task.lanes // shards)
         memory = jax.eval_shape(lambda: recipe.init(items, shards))
         if self._limited:
             check_fits_in_memory(shards * bytes_of(memory))
@@ -85,8 +86,8 @@ class ShapeModel:
             keys = jax.eval_shape(lambda: per_lane(purpose_key(0, Purpose.ENV), jnp.arange(lanes)))
             kept["env"] = jax.eval_shape(task.env.init, keys)[0]
         if "policy" in piece.stages:
-            first = jax.eval_shape(partial(initial.first_lanes, task), _lane_like(lanes))
-            kept["policy"] = (first, initial.step_like(task, lanes))
+            first = jax.eval_shape(partial(shapes.first_lanes, task), _lane_like(lanes))
+            kept["policy"] = (first, shapes.step_like(task, lanes))
         if "memory" in piece.stages:
             kept["memory"] = self.memory
         if "update" in piece.stages:
@@ -101,11 +102,11 @@ class ShapeModel:
         group = phases(self.plan, task.lanes, task.block, 0)[0][0].lanes
         match what:
             case "step":
-                return initial.step_like(task, group)
+                return shapes.step_like(task, group)
             case "action":
-                return initial.row_like(task, _lane_like(group)).action
+                return shapes.row_like(task, _lane_like(group)).action
             case "outcome":
-                return initial.outcome_like(task._replace(lanes=lanes))
+                return shapes.outcome_like(task._replace(lanes=lanes))
             case "summary":
                 return self._produced[1]
             case "labelled":
@@ -147,7 +148,7 @@ class ShapeModel:
     @property
     def rollout_row(self) -> Row:
         """One step of all lanes of a policy copy."""
-        return initial.row_like(self.task, _lane_like(self._policy_lanes))
+        return shapes.row_like(self.task, _lane_like(self._policy_lanes))
 
     @property
     def _policy_lanes(self) -> int:
@@ -155,7 +156,7 @@ class ShapeModel:
 
     @cached_property
     def _produced(self) -> tuple[Tree, Tree]:
-        return initial.produced_like(self.task, self._policy_lanes)
+        return shapes.produced_like(self.task, self._policy_lanes)
 
     @cached_property
     def _gradient(self) -> tuple[Tree, GradientContribution]:
@@ -165,7 +166,7 @@ class ShapeModel:
 
     @cached_property
     def _labelled(self) -> Tree:
-        return self._learn(learning.compute_label, "memory", "label", self.batch)
+        return self._learn(compute_label, "memory", "label", self.batch)
 
     def _learn(self, compute: Any, maker: str, taker: str, batch: Tree) -> Tree:
         """What a copy of `taker` computes from its share of what copies of `maker` send it."""

@@ -37,14 +37,7 @@ from rondel.run.session.run import Run
 from rondel.run.setup import jax_process
 from rondel.run.setup.prepare import Setup
 from rondel.run.setup.shape_model import MemoryEstimate, estimate
-from rondel.run.training.hooks import (
-    Hook,
-    Metrics,
-    Profiling,
-    Progress,
-    Throughput,
-    hooks_of,
-)
+from rondel.run.training.hooks import Hook, Metrics, Profiling, Progress, Throughput, hooks_of
 from rondel.run.training.signals import StopRequest, end_on_sigterm, stop_on_signals
 from rondel.types import HostWorld
 

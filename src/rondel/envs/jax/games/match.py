@@ -15,11 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rondel.envs.jax.episodic import Episode, episodic, select
+from rondel.envs.jax.episodic import Episode, episodic
 from rondel.envs.jax.games import opponents
 from rondel.envs.jax.games.opponents import Opponent
 from rondel.errors import RondelError
 from rondel.ops import random
+from rondel.ops.select import select
 from rondel.types import Array, Env, EnvSpec, Game, Step, Tree
 
 # (stones [rows, columns, 2] of one lane) -> picture: the first player's, or ours, come first

@@ -21,13 +21,7 @@ from rondel.execution.backends.protocol import Copy, Lost, Restarts, Unresponsiv
 from rondel.execution.backends.ray.connect import end_processes, is_client, join, start_here
 from rondel.execution.backends.ray.driver import SEARCH, Errors, RayDriver, not_come
 from rondel.execution.backends.ray.elastic import ElasticRange
-from rondel.execution.backends.ray.errors import (
-    ActorDied,
-    ObjectLost,
-    fault_in,
-    fault_of,
-    how_of,
-)
+from rondel.execution.backends.ray.errors import ActorDied, ObjectLost, fault_in, fault_of, how_of
 from rondel.execution.backends.ray.liveness import (
     Liveness,
     Unwatched,

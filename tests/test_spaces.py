@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rondel.errors import RondelError
-from rondel.spaces import Box, Discrete, MultiBinary, MultiDiscrete, from_json, to_json, zeros
+from rondel.spaces import Box, Discrete, MultiBinary, MultiDiscrete, to_json, unstacked, zeros
 
 inf = np.inf
 
@@ -104,26 +104,26 @@ SPACES = [
 ]
 
 
-def same(a, b):
-    if isinstance(a, dict):
-        return list(a) == list(b) and all(same(a[name], b[name]) for name in a)
-    if isinstance(a, tuple):
-        return isinstance(b, tuple) and len(a) == len(b) and all(map(same, a, b))
-    if not isinstance(a, Box):
-        return a == b
-    equal = np.array_equal(a.low, b.low) and np.array_equal(a.high, b.high)
-    equal = equal and a.frames == b.frames
-    return equal and (a.dtype, a.low.dtype, a.shape) == (b.dtype, b.low.dtype, b.shape)
-
-
 @pytest.mark.parametrize("space", SPACES, ids=str)
-def test_a_space_survives_json(space):
-    text = json.dumps(to_json(space), allow_nan=False)  # others than Python must read it
-    assert same(from_json(json.loads(text)), space)
+def test_a_space_is_json_that_others_than_python_can_read(space):
+    json.dumps(to_json(space), allow_nan=False)
 
 
-def test_a_box_that_was_written_without_frames_is_read():
-    assert from_json({"box": [0.0, 1.0, [4], "float32"]}).frames == 1
+def test_spaces_that_differ_do_so_as_json():
+    every = [*SPACES, *map(unstacked, SPACES), box([0.0], [1.0], "float64"), box([0.0], [2.0])]
+    kinds = {str(describe(space)): json.dumps(to_json(space)) for space in every}
+    assert len(set(kinds.values())) == len(kinds)
+
+
+def describe(space):
+    """All that makes a space what it is."""
+    if isinstance(space, dict):
+        return {name: describe(part) for name, part in space.items()}
+    if isinstance(space, tuple):
+        return tuple(map(describe, space))
+    if not isinstance(space, Box):
+        return space
+    return space.low.tolist(), space.high.tolist(), space.shape, space.dtype, space.frames
 
 
 @pytest.mark.parametrize(("shape", "frames"), [((4, 2), 3), ((4, 2), 0), ((), 2)])

@@ -180,7 +180,7 @@ def unstacked(space: Space) -> Space:
 
 
 def to_json(space: Space) -> Any:
-    """The space as JSON data; `from_json` reads it back."""
+    """The space as JSON data, which differ for different spaces."""
     if isinstance(space, dict):
         return {"dict": {name: to_json(part) for name, part in space.items()}}
     if isinstance(space, tuple):
@@ -194,25 +194,6 @@ def to_json(space: Space) -> Any:
     if isinstance(space, MultiDiscrete):
         return {"multi_discrete": list(space.n)}
     return {"multi_binary": list(space.shape)}
-
-
-def from_json(data: Any) -> Space:
-    """The space of what `to_json` wrote."""
-    ((kind, value),) = data.items()
-    if kind == "dict":
-        return {name: from_json(part) for name, part in value.items()}
-    if kind == "tuple":
-        return tuple(from_json(part) for part in value)
-    if kind == "box":
-        low, high, shape, dtype, *frames = value
-        bounds = (np.asarray(b, np.float64).astype(dtype) for b in (low, high))
-        low, high = (np.broadcast_to(b.reshape(shape) if b.ndim else b, shape) for b in bounds)
-        return Box(low, high, dtype, *frames)
-    if kind == "discrete":
-        return Discrete(*value)
-    if kind == "multi_discrete":
-        return MultiDiscrete(tuple(value))
-    return MultiBinary(tuple(value))
 
 
 def _bound_to_json(bound: np.ndarray) -> Any:

@@ -18,17 +18,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from rondel.algorithms import ddpg
 from rondel.algorithms.card import Card
-from rondel.algorithms.ddpg import (
-    Model,
-    bellman_target,
-    check_actions,
-    descend,
-    draws_of,
-    model_for,
-    optimiser,
-    prepare_one_step,
-)
 from rondel.algorithms.descent import count_steps
 from rondel.errors import RondelError, at_least, from_zero_to_one
 from rondel.memory.replay import TransitionBatch, uniform
@@ -142,7 +133,7 @@ def cross_entropy_method(
 
 
 def best_action(
-    config: Config, model: Model, params: Tree, obs: Tree, keys: Array
+    config: Config, model: ddpg.Model, params: Tree, obs: Tree, keys: Array
 ) -> tuple[Array, Array]:
     """The best action by the critic, and the critic's output for it."""
     sizes = config.samples, config.elites, config.iterations
@@ -158,7 +149,7 @@ def values_of(config: Config, out: Array) -> Array:
 
 def act(
     config: Config,
-    model: Model,
+    model: ddpg.Model,
     weights: Weights,
     carry: Tree,
     obs: Tree,
@@ -177,7 +168,7 @@ def act(
 
 
 def label(
-    config: Config, model: Model, variables: Variables, batch: TransitionBatch, keys: Array
+    config: Config, model: ddpg.Model, variables: Variables, batch: TransitionBatch, keys: Array
 ) -> Labelled:
     """r + γ min(Q1(s', a'), Q2(s', a')), a' the best by Q1, the slow target; Q2: the older."""
     action, slow = best_action(config, model, variables.slow, batch.next_obs, keys)
@@ -188,11 +179,11 @@ def label(
 
 def target_of(config: Config, batch: TransitionBatch, out: Array) -> Array:
     """Targets [n], from the outputs [2, n] of both target networks for the next observation."""
-    target = bellman_target(batch.reward, batch.discount, values_of(config, out))
+    target = ddpg.bellman_target(batch.reward, batch.discount, values_of(config, out))
     return jnp.clip(target, 0.0, 1.0) if config.cross_entropy else target
 
 
-def loss(config: Config, model: Model, params: Tree, batch: Labelled) -> tuple[Array, Array]:
+def loss(config: Config, model: ddpg.Model, params: Tree, batch: Labelled) -> tuple[Array, Array]:
     """Half the squared error, or the cross-entropy of chances; with the values [n]."""
     out = model.critic.apply(params, (batch.obs, batch.action))
     if config.cross_entropy:
@@ -203,7 +194,7 @@ def loss(config: Config, model: Model, params: Tree, batch: Labelled) -> tuple[A
 
 
 def gradient(
-    config: Config, model: Model, variables: Variables, batch: Labelled, key: Array
+    config: Config, model: ddpg.Model, variables: Variables, batch: Labelled, key: Array
 ) -> Tree:
     del key
     of_loss = jax.value_and_grad(partial(loss, config, model), has_aux=True)
@@ -219,7 +210,7 @@ def gradient(
 
 def update(config: Config, state: State, grads: Tree) -> State:
     """A step of the critic; the slow target follows, the older one is replaced now and then."""
-    params, opt_state = descend(config.learning_rate, state.params, state.opt_state, grads)
+    params, opt_state = ddpg.descend(config.learning_rate, state.params, state.opt_state, grads)
     slow = optax.incremental_update(params, state.slow, config.target_rate)
     turn = state.updates + 1 >= config.older_every
     older = jax.tree.map(lambda new, old: jnp.where(turn, new, old), slow, state.older)
@@ -229,14 +220,14 @@ def update(config: Config, state: State, grads: Tree) -> State:
 
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
     """QT-Opt for continuous actions; `network` is the user's own torso, if any."""
-    check_actions(spec, "qtopt")
-    model = model_for(spec, config.network, config.hidden, critics=1, own=network)
-    draws = draws_of(config.updates_per_step, spec, config.rollout)
+    ddpg.check_actions(spec, "qtopt")
+    model = ddpg.model_for(spec, config.network, config.hidden, critics=1, own=network)
+    draws = ddpg.draws_of(config.updates_per_step, spec, config.rollout)
     warmup_rounds = math.ceil(config.warmup / (spec.lanes * config.rollout))
 
     def init(key: Array) -> State:
         params = model.critic.init(key)
-        opt_state = optimiser().init(params)
+        opt_state = ddpg.optimiser().init(params)
         return State(params, params, params, opt_state, jnp.int32(0), jnp.int32(0))
 
     return Algorithm(
@@ -248,7 +239,7 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
         gradient=partial(gradient, config, model),
         update=partial(update, config),
         act=partial(act, config, model),
-        prepare=partial(prepare_one_step, config.discount),
+        prepare=partial(ddpg.prepare_one_step, config.discount),
         memory=uniform(config.capacity, config.batch, draws, warmup_rounds, space=spec.observation),
         rollout=config.rollout,
         max_lag=CARD.max_lag,

@@ -16,17 +16,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from rondel.algorithms import ddpg
 from rondel.algorithms.card import Card
-from rondel.algorithms.ddpg import (
-    Model,
-    check_actions,
-    critic_loss,
-    descend,
-    draws_of,
-    model_for,
-    optimiser,
-    prepare_one_step,
-)
 from rondel.algorithms.descent import count_steps
 from rondel.errors import at_least, from_zero_to_one
 from rondel.memory.replay import TransitionBatch, uniform
@@ -102,18 +93,20 @@ def temperature_loss(log_temperature: Array, log_prob: Array, target_entropy: fl
     return -jnp.exp(log_temperature) * jax.lax.stop_gradient(log_prob + target_entropy)
 
 
-def pi(model: Model, policy: Tree, obs: Tree) -> tuple[Array, Array]:
+def pi(model: ddpg.Model, policy: Tree, obs: Tree) -> tuple[Array, Array]:
     """Mean and log deviation of the normal distribution before squashing."""
     mean, log_std = jnp.split(model.policy.apply(policy, obs), 2, -1)
     return mean, jnp.clip(log_std, *_LOG_STD)
 
 
-def sample(model: Model, policy: Tree, obs: Tree, normal: Array) -> tuple[Array, Array]:
+def sample(model: ddpg.Model, policy: Tree, obs: Tree, normal: Array) -> tuple[Array, Array]:
     """Actions [n, actions] from normal numbers, and their log densities [n]."""
     return distributions.squashed(*pi(model, policy, obs), normal)
 
 
-def act(model: Model, weights: Weights, carry: Tree, obs: Tree, keys: Array, explore: bool) -> Tree:
+def act(
+    model: ddpg.Model, weights: Weights, carry: Tree, obs: Tree, keys: Array, explore: bool
+) -> Tree:
     """An action of the policy, or without `explore` its mean; random at first."""
     if not explore:
         return jnp.tanh(pi(model, weights.policy, obs)[0]), carry, ()
@@ -124,7 +117,7 @@ def act(model: Model, weights: Weights, carry: Tree, obs: Tree, keys: Array, exp
 
 
 def policy_loss(
-    model: Model, policy: Tree, params: Tree, batch: TransitionBatch, normal: Array
+    model: ddpg.Model, policy: Tree, params: Tree, batch: TransitionBatch, normal: Array
 ) -> tuple[Array, Array]:
     """α log π(a|s) - min Q(s, a), equation 9; with log π [n]."""
     action, log_prob = sample(model, policy, batch.obs, normal)
@@ -134,7 +127,7 @@ def policy_loss(
 
 
 def gradient(
-    model: Model,
+    model: ddpg.Model,
     target_entropy: float,
     variables: Variables,
     batch: TransitionBatch,
@@ -149,7 +142,7 @@ def gradient(
     next_q = model.critics.apply(variables.target, (batch.next_obs, action))
     rows = batch.reward, batch.discount
     target = soft_target(*rows, next_q, log_prob, jnp.exp(log_temperature))
-    of_critics = jax.value_and_grad(partial(critic_loss, model), has_aux=True)
+    of_critics = jax.value_and_grad(partial(ddpg.critic_loss, model), has_aux=True)
     (loss, q), critics = of_critics(params["critics"], batch, target, jnp.ones_like(target))
     of_policy = jax.grad(partial(policy_loss, model), has_aux=True)
     policy, log_prob = of_policy(params["policy"], params, batch, normal)
@@ -179,7 +172,7 @@ def update(config: Config, state: State, grads: Tree) -> State:
         "log_temperature": config.temperature_rate,
     }
     moved = {
-        name: descend(rate, state.params[name], state.opt_state[name], grads[name])
+        name: ddpg.descend(rate, state.params[name], state.opt_state[name], grads[name])
         for name, rate in rates.items()
     }
     params, opt_state = ({name: pair[i] for name, pair in moved.items()} for i in range(2))
@@ -189,12 +182,12 @@ def update(config: Config, state: State, grads: Tree) -> State:
 
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
     """SAC for continuous actions; `network` is the user's own torso, if any."""
-    check_actions(spec, "sac")
+    ddpg.check_actions(spec, "sac")
     kind, widths = config.network, config.hidden
-    model = model_for(spec, kind, widths, config.critics, outputs=2, own=network)
+    model = ddpg.model_for(spec, kind, widths, config.critics, outputs=2, own=network)
     given = config.target_entropy
     target_entropy = -float(model.actions) if given is None else given
-    draws = draws_of(config.updates_per_step, spec, config.rollout)
+    draws = ddpg.draws_of(config.updates_per_step, spec, config.rollout)
     warmup_rounds = math.ceil(config.warmup / (spec.lanes * config.rollout))
 
     def init(key: Array) -> State:
@@ -204,7 +197,7 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
             "critics": model.critics.init(k_critics),
             "log_temperature": jnp.log(jnp.float32(config.temperature)),
         }
-        opt_state = {name: optimiser().init(part) for name, part in params.items()}
+        opt_state = {name: ddpg.optimiser().init(part) for name, part in params.items()}
         return State(params, params["critics"], opt_state, jnp.int32(0))
 
     return Algorithm(
@@ -215,7 +208,7 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
         gradient=partial(gradient, model, target_entropy),
         update=partial(update, config),
         act=partial(act, model),
-        prepare=partial(prepare_one_step, config.discount),
+        prepare=partial(ddpg.prepare_one_step, config.discount),
         memory=uniform(config.capacity, config.batch, draws, warmup_rounds, space=spec.observation),
         rollout=config.rollout,
         max_lag=CARD.max_lag,

@@ -8,9 +8,9 @@ import numpy as np
 
 from rondel.envs.errors import EnvError
 from rondel.envs.guard.crash_report import attempt
-from rondel.envs.guard.sampling import leaves, mask_of, random_action, violations
+from rondel.envs.guard.sampling import leaves, random_action, violations
 from rondel.errors import RondelError
-from rondel.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+from rondel.spaces import Box, Discrete, MultiBinary, MultiDiscrete, mask_of
 from rondel.types import Env, EnvSpec, HostWorld, Step, Tree
 
 STEPS = 16

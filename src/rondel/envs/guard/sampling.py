@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rondel.spaces import MASK, Box, Discrete, Leaf, Space
+from rondel.spaces import Box, Discrete, Leaf, Space
 from rondel.types import Tree
 
 
@@ -24,11 +24,6 @@ def random_action(space: Space, b: int, random: np.random.Generator, mask: Any =
     entries = np.split(lots, np.cumsum(counts)[:-1], axis=1)
     chosen = np.stack([entry.argmax(axis=1) for entry in entries], axis=1).astype(np.int32)
     return chosen.reshape(b, *space.shape)
-
-
-def mask_of(obs: Tree) -> Any:
-    """The mask of an observation, or None."""
-    return obs.get(MASK) if isinstance(obs, dict) else None
 
 
 def leaves(space: Space, tree: Tree, path: str = "") -> Iterator[tuple[str, Leaf, Any]]:

@@ -11,10 +11,10 @@ from gymnasium import spaces as gym_spaces
 
 from rondel.envs.errors import EnvError
 from rondel.envs.guard.crash_report import attempt
-from rondel.envs.guard.sampling import mask_of, random_action, violations
+from rondel.envs.guard.sampling import random_action, violations
 from rondel.envs.gymnasium.spaces import action_spec, flat_mask, translator
 from rondel.errors import RondelError
-from rondel.spaces import MASK
+from rondel.spaces import MASK, mask_of
 
 
 def check_raw_env(env: Any, name: str, steps: int = 16) -> None:

@@ -49,7 +49,7 @@ class EnvClient(EnvApi, Protocol):
 
 
 class HostEnvs(Metered):
-    """The groups of lanes of an env copy."""
+    """The groups of lanes of an env copy; answers the requests of `EnvApi`."""
 
     kind = SIMULATOR
 
@@ -66,7 +66,6 @@ class HostEnvs(Metered):
             raise
 
     def reset(self, first_lane: int, again: int) -> Step:
-        """New episodes in every lane of a group, others for each number `again`."""
         lanes = self._groups[first_lane].lanes
         seeds = lane_seeds(self._seed, Purpose.ENV, lanes, again, first_lane=first_lane)
         if self._recorder is None:
@@ -75,7 +74,6 @@ class HostEnvs(Metered):
             return self._envs[first_lane].reset(seeds)
 
     def step(self, first_lane: int, action: Any) -> Step:
-        """One step of a group."""
         if self._recorder is None:
             return self._envs[first_lane].step(action)
         self._recorder.enter(action)

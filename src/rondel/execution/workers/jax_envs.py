@@ -40,23 +40,19 @@ class JaxEnvs(Metered):
             raise
 
     def reset(self, first_lane: int, again: int) -> Step:
-        """Begin new episodes in a group, different ones for each number `again`."""
         self._free(first_lane)
         lane = np.arange(first_lane, first_lane + self._groups[first_lane].lanes, dtype=np.int32)
         self._states[first_lane], step = self._begin(self._seed, lane, again)
         return step
 
     def step(self, first_lane: int, action: Any) -> Step:
-        """One step of a group."""
         self._states[first_lane], step = self._step(self._states[first_lane], action)
         return step
 
     def state(self, first_lane: int) -> Tree:
-        """The state of a group."""
         return without_keys(self._states[first_lane])
 
     def set_state(self, first_lane: int, state: Tree) -> None:
-        """Continue a group from a result of `state`."""
         kept = jax.tree.map(jnp.array, state)
         self._states[first_lane] = with_keys(self._states[first_lane], kept)
 

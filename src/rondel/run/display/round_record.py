@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    import numpy as np
+import numpy as np
 
-    from rondel.run.display.utilisation import Utilisation
+from rondel.run.display.utilisation import Utilisation
 
 ROW = ("round", "steps", "episodes", "seconds", "steps_per_second", "return_mean", "length_mean")
 

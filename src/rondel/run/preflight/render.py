@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rondel.execution.backends import registry
 from rondel.execution.backends.lowering import Kind
 from rondel.formatting import number, plural, size
 from rondel.plan.plan import Plan
 from rondel.plan.resources import resources_for
+from rondel.run.session.run import Run
 from rondel.run.setup import jax_process
-
-if TYPE_CHECKING:
-    from rondel.run.session.run import Run
-    from rondel.run.setup.shape_model import MemoryEstimate, PieceMemory
+from rondel.run.setup.shape_model import MemoryEstimate, PieceMemory
 
 _FAR = 0.05  # of a run's steps
 

@@ -57,10 +57,14 @@ def step_like(task: Task, lanes: int) -> Step:
     return jax.eval_shape(like)
 
 
+def learner_like(task: Task) -> Tree:
+    """Shapes and types of the learner's state."""
+    return jax.eval_shape(lambda: task.algorithm.init(purpose_key(0, Purpose.INIT)))
+
+
 def weights_like(task: Task) -> Tree:
     """Shapes and types of the weights."""
-    algorithm = task.algorithm
-    return jax.eval_shape(lambda: algorithm.acting(algorithm.init(purpose_key(0, Purpose.INIT))))
+    return jax.eval_shape(task.algorithm.acting, learner_like(task))
 
 
 def outcome_like(task: Task) -> Outcome:

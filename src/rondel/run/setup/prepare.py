@@ -5,14 +5,10 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Set
-from functools import partial
 from importlib import import_module
 from math import lcm
 from types import ModuleType
 from typing import Any, NamedTuple
-
-import jax
-import numpy as np
 
 from rondel.algorithms import catalogue
 from rondel.algorithms.wrappers import with_observation_normalisation, with_reward_scaling
@@ -22,7 +18,7 @@ from rondel.envs.registry import id_without_world, is_builtin, make, world_of
 from rondel.errors import OwnCodeError, RondelError
 from rondel.execution.backends import registry
 from rondel.execution.backends.lowering import Kind, Lowering, devices_for, lower
-from rondel.execution.stages import initial, labelling
+from rondel.execution.stages import labelling, shapes
 from rondel.execution.stages.task import Task, bytes_of, check_fits_in_memory
 from rondel.execution.telemetry.timeouts import timeouts_for
 from rondel.formatting import divisors, join_words, nearest
@@ -111,7 +107,7 @@ def prepare(
         here = lower(task, plan, in_driver=True)
         if here.kind is Kind.DATA_PARALLEL:  # one program on all devices
             options = dataclasses.replace(options, on=registry.IN_DRIVER)
-    learner = bytes_of(jax.eval_shape(partial(initial.init_learner, task), np.uint32(0)))
+    learner = bytes_of(shapes.learner_like(task))
     machine = jax_process.configure_jax(_draw_rows(task, config) * learner / 4)
     check_size(task, options.on, learner)
     check_plan(task, plan, options, found.name)

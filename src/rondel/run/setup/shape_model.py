@@ -13,7 +13,7 @@ from rondel.execution.backends import registry
 from rondel.execution.backends.lowering import Kind, lower
 from rondel.execution.hostenv.partition import phases, route
 from rondel.execution.hostenv.seeds import Purpose
-from rondel.execution.stages import initial, learning, shapes
+from rondel.execution.stages import learning, shapes
 from rondel.execution.stages.labelling import compute_label
 from rondel.execution.stages.peers import GradientContribution
 from rondel.execution.stages.rows import Row
@@ -64,7 +64,7 @@ class ShapeModel:
 
     @cached_property
     def learner(self) -> Tree:
-        return jax.eval_shape(partial(initial.init_learner, self.task), np.uint32(0))
+        return shapes.learner_like(self.task)
 
     @cached_property
     def memory(self) -> Tree:
@@ -136,7 +136,7 @@ class ShapeModel:
 
     @cached_property
     def weights(self) -> Tree:
-        return jax.eval_shape(self.task.algorithm.acting, self.learner)
+        return shapes.weights_like(self.task)
 
     # what these are made from
 
@@ -241,13 +241,13 @@ def estimate(task: Task, plan: Plan, on: str | None) -> MemoryEstimate:
     Counted: arrays that last or that each round makes, processes by themselves, and what compiling
     leaves behind. Not counted: what XLA needs while a program runs, and environments outside JAX.
     """
-    backend, shapes = registry.find(on), ShapeModel(task, plan, on)
+    backend, model = registry.find(on), ShapeModel(task, plan, on)
     lowering = lower(task, plan, backend.in_driver)
     pieces = tuple(
-        PieceMemory(piece.name, piece.copies, _holds(shapes, piece)) for piece in plan.pieces
+        PieceMemory(piece.name, piece.copies, _holds(model, piece)) for piece in plan.pieces
     )
     if backend.own_process:
-        pieces = tuple(map(partial(_with_messages, shapes), plan.pieces, pieces))
+        pieces = tuple(map(partial(_with_messages, model), plan.pieces, pieces))
     if lowering.kind is Kind.GRADIENT_PARALLEL:
         pieces = tuple(map(partial(_on_devices, lowering.devices), plan.pieces, pieces))
     apart = plan.pieces if backend.own_process else ()
@@ -266,42 +266,42 @@ def estimate(task: Task, plan: Plan, on: str | None) -> MemoryEstimate:
     return MemoryEstimate(pieces, processes, driver + sum(each), 1, driver, sum(compiled))
 
 
-def _holds(shapes: ShapeModel, piece: Piece) -> dict[str, int]:
-    stages, plan, held = piece.stages, shapes.plan, dict[str, int]()
+def _holds(model: ShapeModel, piece: Piece) -> dict[str, int]:
+    stages, plan, held = piece.stages, model.plan, dict[str, int]()
     states = {
-        stage: bytes_of(state) for stage, state in shapes.states(piece).items() if state is not None
+        stage: bytes_of(state) for stage, state in model.states(piece).items() if state is not None
     }
-    variables = bytes_of(shapes.variables)
+    variables = bytes_of(model.variables)
     if _LEARNER & set(stages):
         held["weights"] = variables
     elif "policy" in stages:
-        held["weights"] = bytes_of(shapes.weights)
+        held["weights"] = bytes_of(model.weights)
     if "update" in stages:
         held["optimiser"] = max(0, states["update"] - variables)
     if "gradient" in stages:
         held["gradients"] = variables
     if {"label", "gradient"} & set(stages):
-        held["batch"] = bytes_of(shapes.batch) * plan.copies("memory") // piece.copies
+        held["batch"] = bytes_of(model.batch) * plan.copies("memory") // piece.copies
     if "memory" in stages:
-        frames = _frames(shapes.memory)
+        frames = _frames(model.memory)
         held |= {"memory": states["memory"] - frames}
         held |= {"frames": frames} if frames else {}
     if "policy" in stages:
-        rows = bytes_of(shapes.rollout_row) * shapes.task.algorithm.rollout
-        held["rollout"] = rows + bytes_of(shapes.items) * (1 + plan.lag)
+        rows = bytes_of(model.rollout_row) * model.task.algorithm.rollout
+        held["rollout"] = rows + bytes_of(model.items) * (1 + plan.lag)
     if "env" in states:
         held["env"] = states["env"]
     return held
 
 
-def _with_messages(shapes: ShapeModel, piece: Piece, cost: PieceMemory) -> PieceMemory:
+def _with_messages(model: ShapeModel, piece: Piece, cost: PieceMemory) -> PieceMemory:
     """With the messages of a round: who makes one keeps it, who takes items copies them first."""
-    stages, plan, held = set(piece.stages), shapes.plan, 0
+    stages, plan, held = set(piece.stages), model.plan, 0
     if len({"policy", "memory"} & stages) == 1:
         rounds = 1 + plan.lag if "policy" in stages else 1
-        held += bytes_of(shapes.items) * plan.copies("policy") // piece.copies * rounds
+        held += bytes_of(model.items) * plan.copies("policy") // piece.copies * rounds
     if "memory" in stages and not {"label", "gradient"} & stages:
-        held += bytes_of(shapes.batch)
+        held += bytes_of(model.batch)
     return cost._replace(holds=cost.holds | {_MESSAGES: held}) if held else cost
 
 

@@ -15,12 +15,8 @@ import time
 import typing
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import jax
-import numpy as np
 
 from rondel import spaces
 from rondel.algorithms import catalogue
@@ -28,7 +24,7 @@ from rondel.envs.registry import id_without_world, names
 from rondel.envs.world import split
 from rondel.errors import RondelError
 from rondel.execution.loop.sync_loop import Limits
-from rondel.execution.stages import initial
+from rondel.execution.stages.shapes import learner_like
 from rondel.execution.stages.task import bytes_of
 from rondel.plan.parser import parse
 from rondel.run.setup.options import Options, fits
@@ -187,7 +183,7 @@ def check_lanes(path: Path, saved: SavedRun) -> None:
 
 def check_learner(path: Path, setup: Setup) -> None:
     """Refuse metadata with larger networks than the arrays could hold."""
-    asked = bytes_of(jax.eval_shape(partial(initial.init_learner, setup.task), np.uint32(0)))
+    asked = bytes_of(learner_like(setup.task))
     held = (path / STATE).stat().st_size
     if asked > held:
         raise CheckpointError(

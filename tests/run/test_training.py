@@ -357,6 +357,7 @@ def test_a_memory_that_does_not_fit_is_refused() -> None:
         ("hidden", (10**12,), "The learner would take .* a smaller network"),
         ("hidden", (10**6, 10**12), "The learner would take"),
         ("lanes", 10**13, "lanes must be at most 1,099,511,627,776, got 1e"),
+        ("rollout", 10**400, "rollout must be at most 1,099,511,627,776, got 1e"),
         ("deadline", float("inf"), "deadline must be more than 0 .*, got inf"),
     ],
 )

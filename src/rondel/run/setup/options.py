@@ -7,6 +7,7 @@ import reprlib
 import types
 import typing
 from collections.abc import Set
+from decimal import Decimal
 from typing import Any
 
 from rondel.algorithms.tuned import TUNED
@@ -152,7 +153,8 @@ def override_fields(config: Any, fields: dict[str, Any]) -> Any:
             )
         for number in value if isinstance(value, tuple | list) else (value,):
             if isinstance(number, int) and abs(number) > _MAX_INTEGER:
-                raise RondelError(f"{name} must be at most {_MAX_INTEGER:,}, got {number:.3g}.")
+                shown = f"{Decimal(number).normalize():.3g}"  # it may be too large for a float
+                raise RondelError(f"{name} must be at most {_MAX_INTEGER:,}, got {shown}.")
     return dataclasses.replace(config, **{n: _as(v, hints[n]) for n, v in fields.items()})
 
 

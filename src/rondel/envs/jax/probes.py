@@ -29,24 +29,12 @@ class Cue(NamedTuple):
 
 def one() -> Env:
     """One step, observation 0, two actions, reward 1 for both: V = Q = 1."""
-    return episodic(
-        _spec("one"),
-        start=_nothing,
-        move=lambda nothing, _: (nothing, nothing + 1.0, nothing == 0),
-        observe=_column,
-        draw=_on_a_line,
-    )
+    return _of_a_number("one", _nothing, lambda x, _: (x, x + 1.0, x == 0))
 
 
 def observation() -> Env:
     """One step, observation -1 or +1, equal to the reward: V(-1) = -1, V(+1) = 1."""
-    return episodic(
-        _spec("observation"),
-        start=_sign,
-        move=lambda sign, _: (sign, sign, sign != 0),
-        observe=_column,
-        draw=_on_a_line,
-    )
+    return _of_a_number("observation", _sign, lambda sign, _: (sign, sign, sign != 0))
 
 
 def delay() -> Env:
@@ -55,8 +43,7 @@ def delay() -> Env:
     def move(steps: Array, _: Array) -> tuple[Array, Array, Array]:
         return steps + 1, steps, steps == 1
 
-    spec = _spec("delay", high=2.0)
-    return episodic(spec, start=_nothing, move=move, observe=_column, draw=_on_a_line)
+    return _of_a_number("delay", _nothing, move, high=2.0)
 
 
 def action() -> Env:
@@ -65,7 +52,7 @@ def action() -> Env:
     def move(nothing: Array, chosen: Array) -> tuple[Array, Array, Array]:
         return nothing, _as_sign(chosen), nothing == 0
 
-    return episodic(_spec("action"), start=_nothing, move=move, observe=_column, draw=_on_a_line)
+    return _of_a_number("action", _nothing, move)
 
 
 def both() -> Env:
@@ -77,7 +64,7 @@ def both() -> Env:
     def move(sign: Array, chosen: Array) -> tuple[Array, Array, Array]:
         return sign, sign * _as_sign(chosen), sign != 0
 
-    return episodic(_spec("both"), start=_sign, move=move, observe=_column, draw=_on_a_line)
+    return _of_a_number("both", _sign, move)
 
 
 def memory() -> Env:
@@ -127,6 +114,11 @@ def continuous() -> Env:
         observe=_column,
         draw=_on_a_line,
     )
+
+
+def _of_a_number(name: str, start: Any, move: Any, high: float = 1.0) -> Env:
+    """A probe whose state is one number, which is observed."""
+    return episodic(_spec(name, high=high), start, move, _column, draw=_on_a_line)
 
 
 def _spec(name: str, size: int = 1, high: float = 1.0) -> EnvSpec:

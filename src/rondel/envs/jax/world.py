@@ -11,10 +11,10 @@ CLASSICS = {
     "CartPole-v1": "cartpole",
     "Acrobot-v1": "acrobot",
     "MountainCar-v0": "mountain_car",
-    "MountainCarContinuous-v0": "mountain_car_continuous",
+    "MountainCarContinuous-v0": "mountain_car:make_continuous",
     "Pendulum-v1": "pendulum",
 }
-"""Gymnasium's classics, and the module in `classic` that makes each."""
+"""Gymnasium's classics, and the module in `classic` that makes each, by `make` or as it says."""
 
 GAMES = {"TicTacToe-v0": "tic_tac_toe", "ConnectFour-v0": "connect_four"}
 
@@ -32,7 +32,8 @@ PROBES = ("one", "observation", "delay", "action", "both", "memory", "continuous
 def _make(name: str) -> Env:
     bare, arguments = split(name)
     refuse_unknown(f"jax:{bare}", arguments, _arguments(bare))
-    env: Env = import_module(f"rondel.envs.jax.{_MODULES[bare]}").make(**arguments)
+    module, _, make = _MODULES[bare].partition(":")
+    env: Env = getattr(import_module(f"rondel.envs.jax.{module}"), make or "make")(**arguments)
     return env
 
 

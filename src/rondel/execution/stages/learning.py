@@ -8,14 +8,7 @@ from jax import lax
 
 from rondel.execution.hostenv.seeds import Purpose
 from rondel.execution.stages.labelling import compute_label
-from rondel.execution.stages.peers import (
-    ALONE,
-    WHOLE,
-    GradientContribution,
-    Part,
-    Peers,
-    average_contributions,
-)
+from rondel.execution.stages.peers import ALONE, WHOLE, GradientContribution, Part, Peers, average
 from rondel.execution.stages.task import Task, stage_boundary
 from rondel.ops.random import per_copy, purpose_key
 from rondel.types import Array, Tree
@@ -90,7 +83,7 @@ def compute_learning(
         ticket, (feedback, contribution) = differentiate(state, memory, j)
         contributions, feedback = others.exchange(contribution, feedback)
         memory = algorithm.memory.rank(memory, ticket, feedback)
-        grads, metrics = average_contributions(contributions)
+        grads, metrics = average(contributions)
         return algorithm.update(state, grads), memory, jax.tree.map(jnp.add, sums, metrics)
 
     _, (_, like) = jax.eval_shape(differentiate, state, memory, jnp.int32(0))

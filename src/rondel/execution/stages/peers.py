@@ -39,7 +39,7 @@ class Peers(NamedTuple):
 ALONE = Peers()
 
 
-def average_contributions(
+def average(
     contributions: Sequence[GradientContribution],
 ) -> tuple[Tree, dict[str, Array]]:
     """The mean of several copies' gradients and metrics by weight, summed in copy order."""

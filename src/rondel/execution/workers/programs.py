@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import jax
 
 from rondel.execution.stages import acting, initial, labelling, learning, shapes
-from rondel.execution.stages.peers import WHOLE, Part, average_contributions
+from rondel.execution.stages.peers import WHOLE, Part, average
 from rondel.execution.stages.task import Task, jit_computed_leaves
 from rondel.execution.workers.fused import fused_program
 from rondel.types import Tree
@@ -76,7 +76,7 @@ def compile_programs(task: Task, lanes: int, part: Part = WHOLE) -> Programs:
         rank=jax.jit(algorithm.memory.rank, donate_argnums=0),
         label=jax.jit(partial(labelling.compute_label, task, part=part)),
         gradient=jax.jit(partial(learning.compute_gradient, task, part=part)),
-        average=jax.jit(average_contributions),
+        average=jax.jit(average),
         learn=jax.jit(partial(learning.compute_learning, task), donate_argnums=2),
         acting=jit_computed_leaves(algorithm.acting),
         learning=jit_computed_leaves(algorithm.learning),

@@ -1,4 +1,4 @@
-"""MountainCar-v0: a weak car swings itself out of a valley.
+"""MountainCar-v0: a weak car swings itself out of a valley; and MountainCarContinuous-v0.
 
 Moore, "Efficient memory-based learning for robot control" (1990).
 """
@@ -6,6 +6,7 @@ Moore, "Efficient memory-based learning for robot control" (1990).
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -17,8 +18,8 @@ from rondel.ops.random import uniform
 from rondel.spaces import Box, Discrete
 from rondel.types import Array, Env, EnvSpec
 
-FORCE, GRAVITY = 0.001, 0.0025
-LEFT, RIGHT, GOAL = -1.2, 0.6, 0.5
+FORCE, POWER, GRAVITY = 0.001, 0.0015, 0.0025  # power: of the continuous pedal
+LEFT, RIGHT, GOAL, CONTINUOUS_GOAL = -1.2, 0.6, 0.5, 0.45
 SPEED_LIMIT = 0.07
 
 
@@ -29,9 +30,21 @@ class Physics(NamedTuple):
 
 def make() -> Env:
     """Three actions (left, none, right); -1 for each step until the goal or 200 steps are done."""
-    low, high = np.array([[LEFT, -SPEED_LIMIT], [RIGHT, SPEED_LIMIT]], np.float32)
-    spec = EnvSpec("jax:MountainCar-v0", Box(low, high), Discrete(3))
+    spec = EnvSpec("jax:MountainCar-v0", _seen(), Discrete(3))
     return episodic(spec, start, move, observe, time_limit=200, draw=draw)
+
+
+def make_continuous() -> Env:
+    """One pedal in -1..1; each step costs a tenth of its square; +100 at the goal; 999 steps."""
+    pedal = np.ones(1, np.float32)
+    spec = EnvSpec("jax:MountainCarContinuous-v0", _seen(), Box(-pedal, pedal))
+    shown = partial(draw, goal=CONTINUOUS_GOAL)
+    return episodic(spec, start, move_continuous, observe, time_limit=999, draw=shown)
+
+
+def _seen() -> Box:
+    low, high = np.array([[LEFT, -SPEED_LIMIT], [RIGHT, SPEED_LIMIT]], np.float32)
+    return Box(low, high)
 
 
 def start(keys: Array) -> Physics:
@@ -42,6 +55,13 @@ def start(keys: Array) -> Physics:
 def move(physics: Physics, action: Array) -> tuple[Physics, Array, Array]:
     physics = roll(physics, (action - 1) * FORCE)
     return physics, jnp.full_like(physics.speed, -1.0), arrived(physics, GOAL)
+
+
+def move_continuous(physics: Physics, action: Array) -> tuple[Physics, Array, Array]:
+    pedal = action[:, 0]
+    physics = roll(physics, pedal * POWER)
+    there = arrived(physics, CONTINUOUS_GOAL)
+    return physics, jnp.where(there, 100.0, 0.0) - 0.1 * pedal**2, there
 
 
 def observe(physics: Physics) -> Array:

@@ -15,18 +15,7 @@ from typing import ClassVar
 
 from rondel.execution.backends.protocol import Restarts
 from rondel.execution.backends.recovery import events as ev
-from rondel.execution.backends.recovery.policy import (
-    AT_START,
-    EPISODES,
-    Death,
-    Restart,
-    Unsaved,
-    because,
-    decide,
-    is_due,
-    is_urgent,
-    words,
-)
+from rondel.execution.backends.recovery import policy
 from rondel.execution.requests import KEEP, Request
 from rondel.execution.telemetry import timeouts as limits
 from rondel.execution.telemetry.timeouts import Timeouts, no_answer
@@ -55,7 +44,7 @@ class CopyState:
     progress: bool = False  # this incarnation has answered something that none had before
     worked: bool = False  # some incarnation has
     too_large: bool = False  # its state can't be kept twice, so it can't be restarted
-    deaths: list[Death] = field(default_factory=list)  # of all incarnations, oldest first
+    deaths: list[policy.Death] = field(default_factory=list)  # of all incarnations, oldest first
     may_come_at: float = 0.0  # a copy that failed to come is not started again before
     bar: float = 0.0  # seconds of the last such pause; 0 once it has arrived
 
@@ -107,7 +96,7 @@ class RecoveryState:
     @property
     def episodes(self) -> int:
         """A number for episodes that no incarnation before has begun."""
-        return EPISODES + self.restarted
+        return policy.EPISODES + self.restarted
 
     @property
     def here(self) -> list[int]:
@@ -180,7 +169,7 @@ class RecoveryState:
             return [ev.FindCause(event)]
         if self.restarts == 0:
             return [ev.GiveUp(event.sentence, event.late)]
-        return [ev.Inspect(ev.End(event.copy, because(event.sentence)))]
+        return [ev.Inspect(ev.End(event.copy, policy.because(event.sentence)))]
 
     def _on_nobody_died(self, event: ev.NobodyDied) -> list[ev.Instruction]:
         """A fault that was mended already, or Ray takes some 15 s to see that a node is lost."""
@@ -223,11 +212,13 @@ class RecoveryState:
         """Seconds to wait before a copy starts again, or the end of the run."""
         copy = self.copies[end.copy]
         unit = [self.copies[i] for i in self.unit(end.copy)]
-        copy.deaths.append(Death(end.how, end.killed, end.action, any(c.progress for c in unit)))
-        may = self.restarts if any(c.worked for c in unit) else min(self.restarts, AT_START)
+        copy.deaths.append(
+            policy.Death(end.how, end.killed, end.action, any(c.progress for c in unit))
+        )
+        may = self.restarts if any(c.worked for c in unit) else min(self.restarts, policy.AT_START)
         large = [member.name for member in unit if member.too_large]
-        verdict = decide(copy.deaths, 0 if large else may)
-        if isinstance(verdict, Restart):
+        verdict = policy.decide(copy.deaths, 0 if large else may)
+        if isinstance(verdict, policy.Restart):
             return verdict.pause
         said = f"{copy.name} {verdict.reason}"
         if large and self.restarts:
@@ -237,7 +228,7 @@ class RecoveryState:
 
     def _warning(self, copy: int) -> ev.Warn:
         one = self.copies[copy]
-        return ev.Warn(f"{one.name} {words(one.deaths[-1])}. It is started again.")
+        return ev.Warn(f"{one.name} {policy.words(one.deaths[-1])}. It is started again.")
 
     def _restart(self, copies: Sequence[int], pause: float = 0.0) -> ev.Restart:
         self._void_snapshots()
@@ -271,10 +262,12 @@ class RecoveryState:
         death = copy.deaths[event.death]
         how = event.how or death.how
         copy.deaths[event.death] = death._replace(how=how, killed=False, action=event.action)
-        self.log.append((event.time, f"{event.name} {words(copy.deaths[event.death])}."))
-        verdict = decide(copy.deaths[: event.death + 1], self.restarts)
+        self.log.append((event.time, f"{event.name} {policy.words(copy.deaths[event.death])}."))
+        verdict = policy.decide(copy.deaths[: event.death + 1], self.restarts)
         return (
-            None if isinstance(verdict, Restart) else [ev.GiveUp(f"{event.name} {verdict.reason}")]
+            None
+            if isinstance(verdict, policy.Restart)
+            else [ev.GiveUp(f"{event.name} {verdict.reason}")]
         )
 
     # copies of a range
@@ -309,18 +302,18 @@ class RecoveryState:
     def _on_round_ended(self, event: ev.RoundEnded) -> list[ev.Instruction] | None:
         if self.restarts == 0:
             return None
-        wait = event.now or is_urgent(self.unsaved(event.time))
+        wait = event.now or policy.is_urgent(self.unsaved(event.time))
         if wait:
             self._void_snapshots()
-        if self.asking or not is_due(self.unsaved(event.time)):
+        if self.asking or not policy.is_due(self.unsaved(event.time)):
             return None
         self.asking, self.snapshot_seconds = True, 0.0
         self.bytes_when_asked = self.message_bytes
         return [ev.TakeSnapshots(self.snapshot, wait)]
 
-    def unsaved(self, time: float) -> Unsaved:
+    def unsaved(self, time: float) -> policy.Unsaved:
         """What a death now would cost to make again."""
-        return Unsaved(self.message_bytes, time - self.snapshot_at, self.snapshot_seconds)
+        return policy.Unsaved(self.message_bytes, time - self.snapshot_at, self.snapshot_seconds)
 
     def _on_snapshots_taken(self, event: ev.SnapshotsTaken) -> None:
         for i in event.too_large:

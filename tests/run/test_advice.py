@@ -53,7 +53,7 @@ def advised(seen: Profile, plans: dict[str, str] = PLANS) -> str:
 HELPS: list[tuple[Profile, str, str]] = [
     (
         made_up(piece("all", driver_callback=0.7, all_xla=0.3)),
-        "Let hooks see fewer rounds",
+        "Hooks block training",
         "--plan",
     ),
     (
@@ -85,7 +85,7 @@ HELPS: list[tuple[Profile, str, str]] = [
     (made_up(HAND_OVER), "Use --on inline: all copies become one program", "Use --plan all"),
     # one program is not cut for its environments
     (made_up(FUSED, traced=True, stages={"env": 0.9, "gradient": 0.1}), "", "ACTORS"),
-    (made_up(FUSED, traced=True, **TINY), "(--batch), cost little. This changes what is", "CORES"),
+    (made_up(FUSED, traced=True, **TINY), "a larger --batch. This changes what is", "CORES"),
     (made_up(IN_ENV), "Use --plan ACTORS", "than cores"),
     # a round of a millisecond is no place for copies: to hand it over takes longer
     (made_up(IN_ENV, seconds=0.01), "envpool:Humanoid-v5", "ACTORS"),
@@ -94,7 +94,7 @@ HELPS: list[tuple[Profile, str, str]] = [
     (made_up(IN_ENV, on="ray", **POOL), "--plan ACTORS", "than cores"),
     (made_up(IN_ENV, **POOL | {"cores": 16}), "(--lanes): 16 cores step as many", "--plan"),
     # faster worlds
-    (made_up(IN_ENV), "Use envpool:Humanoid-v5: the same, and faster.", "grey"),
+    (made_up(IN_ENV), "Use envpool:Humanoid-v5: the same environment, but faster.", "grey"),
     (made_up(IN_ENV, env="gymnasium:CartPole-v1"), "Use jax:CartPole-v1: the same", "envpool"),
     (made_up(IN_ENV, env="gymnasium:ALE/Pong-v5"), "envpool:Pong-v5, which shows 84 x 84", "jax"),
     *(

@@ -87,11 +87,11 @@ def test_what_does_not_fit_gets_a_sentence_with_the_knob() -> None:
     assert run.warning(8 * GIB) == ""
     assert run.warning(0) == ""  # nobody knows what is free
     assert run.warning(4 * GIB) == (
-        "This run needs about 7.0 GiB, but 4.0 GiB are free: it may be killed. Most of it is "
-        "memory (5.0 GiB). Use a smaller capacity."
+        "This run needs about 7.0 GiB, but only 4.0 GiB is free, so it may be killed. Most of it "
+        "is memory (5.0 GiB). Use a smaller capacity."
     )
     compiled = run._replace(compiling=GIB)  # which counts, since it is not given back
-    assert compiled.warning(7 * GIB).startswith("This run needs about 8.0 GiB, but 7.0 GiB")
+    assert compiled.warning(7 * GIB).startswith("This run needs about 8.0 GiB, but only 7.0 GiB")
     many = MemoryEstimate(pieces[:1], 100, 30 * GIB)
     assert many.warning(4 * GIB).endswith("processes (30.0 GiB). Use fewer copies.")
 

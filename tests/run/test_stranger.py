@@ -129,7 +129,7 @@ def test_what_a_file_names_is_not_imported(change, real, trap, tmp_path):
         meta |= change | {"options": meta["options"] | change.get("options", {})}
     seal(path, meta)
     for use in (rondel.load, rondel.resume, rondel.evaluate):
-        with pytest.raises(RondelError, match=r"of your own|Rondel lacks: 'network'"):
+        with pytest.raises(RondelError, match=r"of your own|version of Rondel: 'network'"):
             use(path)
 
 

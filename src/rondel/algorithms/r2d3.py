@@ -90,6 +90,8 @@ def make(
     `demonstrations` are whole episodes, one after the other, in one lane.
     """
     if demonstrations is None:
-        raise RondelError("r2d3 needs demonstrations. Pass make some, in one lane.")
+        raise RondelError(
+            "r2d3 needs demonstrations: --demonstrations FILE (`rondel record` writes one)."
+        )
     algorithm = r2d2.make(config, spec, network)
     return algorithm._replace(memory=memory_for(config, spec, algorithm, demonstrations))

@@ -93,7 +93,7 @@ def test_states_that_do_not_come_are_not_waited_for_forever(keeping: Any, monkey
     runner, _ = keeping
     monkeypatch.setattr(backend.ray, "wait", lambda refs, **_: ([], refs))
     runner.settled()  # later will do
-    with pytest.raises(Unresponsive, match="did not come to the driver within 60 s"):
+    with pytest.raises(Unresponsive, match="No result within 60 s"):
         runner.settled(now=True)
 
 

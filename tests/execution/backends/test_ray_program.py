@@ -91,9 +91,9 @@ def test_ctrl_c_ends_a_program_and_the_cluster_that_it_started(tmp_path: Path) -
     [
         ("gcs_server", 0, "is gone, and with it the cluster"),
         ("gcs_server", 1, "is gone, and with it the cluster"),
-        ("raylet", 0, "The driver's own node of Ray is gone: its raylet at"),
-        ("ray::DashboardAgent", 0, "The driver's own node of Ray is gone: its raylet at"),
-        ("ray::RuntimeEnvAgent", 0, "The driver's own node of Ray is gone: its raylet at"),
+        ("raylet", 0, "The driver's own node of Ray is gone: the raylet at"),
+        ("ray::DashboardAgent", 0, "The driver's own node of Ray is gone: the raylet at"),
+        ("ray::RuntimeEnvAgent", 0, "The driver's own node of Ray is gone: the raylet at"),
     ],
 )
 def test_a_part_of_ray_is_lost(part: str, actors_too: int, said: str, tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_part_of_ray_is_lost(part: str, actors_too: int, said: str, tmp_path: 
     errors_said = (tmp_path / "errors").read_text()
     assert program.returncode == 2, errors_said
     assert said in errors_said
-    assert "`rondel resume FOLDER` goes on from the last checkpoint" in errors_said
+    assert "To continue, once Ray runs again: `rondel resume FOLDER`" in errors_said
     assert "Traceback" not in errors_said
     assert eventually(lambda: not any(map(runs, actors)))
     assert eventually(lambda: not any(map(runs, there)), 90)  # Ray's own look for the head so long
@@ -175,7 +175,7 @@ def test_the_drivers_node_is_lost_while_the_driver_is_busy(part: str, tmp_path: 
         program.kill()
         program.wait()
     assert "over" not in errors.read_text()
-    assert "rondel: The driver's own node of Ray is gone: its raylet at" in errors.read_text()
+    assert "rondel: The driver's own node of Ray is gone: the raylet at" in errors.read_text()
     assert eventually(lambda: not any(map(runs, pids)), 90)
 
 
@@ -288,7 +288,7 @@ def test_a_node_that_is_slow_or_was_never_reached_is_not_gone(
     liveness = cluster.make()
     cluster.errors[NODE] = then
     liveness.look()  # too soon
-    with pytest.raises(Lost, match=r"its raylet at 10.0.0.2:2, or") if gone else nullcontext():
+    with pytest.raises(Lost, match=r"the raylet at 10.0.0.2:2, or") if gone else nullcontext():
         liveness.require()
     assert liveness.node_is_gone == gone
 
@@ -343,7 +343,7 @@ def test_a_raylet_that_lost_an_agent_is_kept_from_saying_goodbye(watched: Any) -
     liveness.look()
     watched.agent.kill()
     assert watched.raylet.wait(10) == -signal.SIGKILL
-    with pytest.raises(Lost, match=r"its raylet at 10.0.0.2:2, or an agent of that, was killed"):
+    with pytest.raises(Lost, match=r"the raylet at 10.0.0.2:2, or one of its agents, has died"):
         liveness.look()
     assert watched.exits == []
 

@@ -175,7 +175,7 @@ TABLE = {
     "again and again": (
         20,
         [NobodyDied(float(t), "x") for t in range(1, 63)],
-        [GiveUp("Results were lost again and again, although nobody died: x")],
+        [GiveUp("Results keep getting lost, but no copy has died: x")],
     ),
     "but not if answers come between": (
         20,
@@ -232,7 +232,7 @@ TABLE = {
         ],
         [],
     ),
-    "a copy that could not come is turned away": (
+    "a copy that could not start is turned away": (
         20,
         [Left(0, 2), Coming(1, 2), Died(2, (KILLED,))],
         [TurnAway(2)],
@@ -280,7 +280,7 @@ def test_one_that_never_worked_is_given_up_after_two_restarts() -> None:
         after(machine, [Died(t, (KILLED,)), Started(t, [2])])
     (end,) = after(machine, [Died(3, (KILLED,))])
     assert isinstance(end, GiveUp)
-    assert "was started again 2 times without getting any further" in end.sentence
+    assert "made no progress in 2 restarts" in end.sentence
 
 
 def test_one_that_hangs_while_it_first_starts_is_given_up() -> None:
@@ -313,7 +313,7 @@ def test_three_crashes_at_one_action_of_which_two_are_explained_late() -> None:
 def test_what_is_too_large_is_not_restarted() -> None:
     (end,) = after(state(20, too_large=True), [Died(1, (KILLED,))])
     assert isinstance(end, GiveUp)
-    assert "What learner held was too large to be kept twice." in end.sentence
+    assert "The state of learner is over 2 GiB, so no snapshot was kept." in end.sentence
 
 
 def test_snapshots_are_taken_when_due_and_void_when_someone_dies() -> None:
@@ -362,7 +362,9 @@ def test_the_log_tells_what_came_before_the_end() -> None:
     assert log_of(machine) == ""  # one event says no more than the sentence
     after(machine, [Died(3.5, (KILLED,))])
     said = log_of(machine).splitlines()
-    assert said[1].endswith("-2.5 s  learner was killed by SIGKILL. It is started again.")
+    assert said[1].endswith(
+        "-2.5 s  learner was killed by SIGKILL. It is started again (restart 1)."
+    )
     assert "learner was killed by SIGKILL" in said[2]
     for t in range(99):
         after(machine, [SnapshotsFailed(float(t))])

@@ -22,7 +22,7 @@ _trial: Watchdog | None = None
 
 @contextmanager
 def report_if_process_dies(seconds: float) -> Iterator[None]:
-    """Report the `attempt` within that ends this process, as far as Python can know it.
+    """Print which `attempt` in this block ended the process, if it does end there.
 
     An attempt that takes longer than `seconds` is an EnvError, or ends the process.
     """

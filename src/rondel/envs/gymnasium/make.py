@@ -138,8 +138,7 @@ def _import_module_of(name: str) -> None:
     if module:
         if not all(part.isidentifier() for part in module.split(".")):
             raise RondelError(
-                f"What stands before the colon in {name!r} must be the name of a module, got "
-                f"{module!r}."
+                f"The part before the colon in {name!r} must name a module, got {module!r}."
             )
         try:
             importlib.import_module(module)

@@ -115,7 +115,7 @@ class SeedRings(Metered):
             self._stack = {}
 
     def _enter(self, going: Sequence[int]) -> None:
-        """Stack all: the same program, and so the same numbers, whoever has ended before."""
+        """Stack the states of all seeds, ended ones too, so that the program stays the same."""
         if self._stack:
             return
         for name in _STATES:

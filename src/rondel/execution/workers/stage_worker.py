@@ -300,7 +300,7 @@ class StageWorker(Metered):
         return fits, parts if fits else {}
 
     def take_over(self, parts: dict[str, Tree], again: int) -> None:
-        """Start from a result of `keep`. Environments without a state begin new episodes."""
+        """Restore a snapshot of `keep`. Environments that can't be saved begin new episodes."""
         if "policy" in self.stages:
             self.begin(again)
             if not keeps_state(self.task.env):

@@ -114,7 +114,7 @@ _STAGES = ("env", "policy", "memory", "label", "gradient", "update", "actor", "l
 _ANY = (*_STAGES, PYTHON, DISPATCH, TRANSPORT)
 
 RULES = (
-    Rule((CALLBACK,), "Let hooks see fewer rounds, or do less in them: all else waits meanwhile."),
+    Rule((CALLBACK,), "Hooks block training. Raise their pause_every, or do less in them."),
     Rule((EVALUATION,), "Evaluate less often (--eval-every) or less (--eval-episodes)."),
     Rule((OUTPUT,), "Longer rounds (--rollout) write less often.", trains=True),
     Rule((RESTARTS,), "Restarts of copies: {profile.restarts}. The log says why."),
@@ -176,8 +176,8 @@ RULES = (
     # against a stage
     Rule(
         (DISPATCH,),
-        "Four times the rows take less than twice as long: more lanes (--lanes), and larger "
-        "batches where they have a size of their own (--batch), cost little.",
+        "Starting operations dominates: use more lanes (--lanes) or, where an algorithm has it, a "
+        "larger --batch.",
         trains=True,
     ),
     Rule(
@@ -197,7 +197,9 @@ RULES = (
         "Use more copies than cores ({facts.cores}) if a step sleeps or waits.",
         lambda case: case.copies_pay and not case.plan_for("more actors"),
     ),
-    Rule(("env",), "Use {case.faster}: the same, and faster.", lambda case: case.faster),
+    Rule(
+        ("env",), "Use {case.faster}: the same environment, but faster.", lambda case: case.faster
+    ),
     Rule(
         ("policy",),
         "Use smaller observations: one takes {facts.seen:,} bytes, which each step reads.",

@@ -48,7 +48,7 @@ Timings: TypeAlias = TimingReport | TimingSummary
 
 
 class TimeShare(NamedTuple):
-    """What part of a copy's time one kind of thing took in one stage."""
+    """The share of a copy's time that a stage spent on one kind of work."""
 
     stage: str
     kind: str

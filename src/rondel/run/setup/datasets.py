@@ -22,7 +22,7 @@ from rondel.spaces import Box, Discrete, zeros
 from rondel.types import EnvSpec, Trajectory
 
 _FLAGS = ("terminated", "truncated", "valid", "first")
-_HOW = "rondel.record(policy, file, env) writes such a file."
+_HOW = "`rondel record` and rondel.record write such files."
 
 
 def with_absolute_path(config: Any) -> Any:

@@ -229,8 +229,8 @@ class MemoryEstimate(NamedTuple):
         largest = max(held, key=lambda what: held[what])
         fewer = " or fewer seeds" if self.rings > 1 else ""
         return (
-            f"This run needs about {size(most)}, but {size(room)} are free: it may be killed. Most "
-            f"of it is {largest} ({size(held[largest])}). Use "
+            f"This run needs about {size(most)}, but only {size(room)} is free, so it may be "
+            f"killed. Most of it is {largest} ({size(held[largest])}). Use "
             f"{_KNOBS.get(largest, 'a smaller network')}{fewer}."
         )
 

@@ -222,13 +222,15 @@ def setup_from(
         algorithm = name
     known = {field.name for field in dataclasses.fields(Options)}
     if unknown := sorted(saved.options.keys() - known):
-        raise RondelError(f"This run has an option that this Rondel lacks: {unknown[0]!r}.")
+        raise RondelError(
+            f"This run has an option unknown to this version of Rondel: {unknown[0]!r}."
+        )
     fields = {k: v for k, v in (saved.options | placing).items() if v is not None}
     plans = (options.get("plan", Options.plan) for options in (saved.options, fields))
     before, now = (parse(str(plan)).copies("memory") for plan in plans)
     if before != now:
         raise RondelError(
-            f"The plan must have {before} copies of memory, as this run's memory is stored in so "
+            f"The plan must have {before} copies of memory, because this run's memory has that "
             f"many shards, got {now} in `{placing['plan']}`."
         )
     if config is None and saved.config is not None:

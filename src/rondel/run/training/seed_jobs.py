@@ -92,8 +92,7 @@ def _check_same(path: Path, before: run_folder.SavedRun, like: run_folder.SavedR
     names = ("algorithm", "env", "seed", "config", "options")
     if others := [name for name in names if getattr(before, name) != getattr(like, name)]:
         raise RondelError(
-            f"{path} differs from its neighbours in its {others[0]}: resume each of these runs by "
-            "itself."
+            f"{path} differs from the other seeds in its {others[0]}. Resume each run separately."
         )
 
 

@@ -110,8 +110,8 @@ class ForkServer:
                 self._server.wait(1.0)
             how = "is gone" if self._server.returncode is None else _say(self._server.returncode)
             raise SpawnFailed(
-                f"{target} can't start: the process that starts others {how}. If it said why, "
-                "that is on stderr."
+                f"{target} can't start: the fork server {how}; its own message, if any, is "
+                "on stderr."
             ) from gone
 
     def is_alive(self) -> bool:
@@ -157,7 +157,7 @@ class ForkServer:
             if since is not None and now - since >= timeouts.STOPPED:
                 self._server.kill()
                 self._server.wait()
-                raise SpawnFailed("The process that starts others was stopped.")
+                raise SpawnFailed("The fork server was stopped.")
             try:
                 return self._hear(min(deadline, now + 1.0))
             except TimeoutError:

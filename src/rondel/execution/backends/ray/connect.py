@@ -56,8 +56,7 @@ def join(address: str, **options: Any) -> None:
         if address == "local":
             raise RondelError(f"Ray can't start here: {error}") from error
         raise RondelError(
-            f"There is no Ray at {address}, or it wants a token that RAY_AUTH_TOKEN does not "
-            f"give: {error}"
+            f"Can't join Ray at {address}: there is none, or RAY_AUTH_TOKEN is wrong: {error}"
         ) from error
 
 

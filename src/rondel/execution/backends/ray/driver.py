@@ -330,10 +330,7 @@ class RayDriver:
 
 def not_come(deadline: float) -> Unresponsive:
     """The error for results that are made but don't reach the driver."""
-    return Unresponsive(
-        f"A result did not come to the driver within {deadline:g} s: the network is slow, or a "
-        "node is gone."
-    )
+    return Unresponsive(f"No result within {deadline:g} s: the network is slow or a node is lost.")
 
 
 def over_by_now(dones: Collection[Any]) -> set[Any]:

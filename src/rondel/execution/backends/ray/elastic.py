@@ -1,8 +1,9 @@
-"""A range of copies on Ray: they come when a node has room, and become guests when theirs is lost.
+"""A range of copies on Ray, such as `actor*4..16`: copies join and leave as nodes do.
 
-A guest was restarted where others have their room, so that none of its results is lost. It acts on
-if too few others are left, moves when it has room again, and else leaves once its results are not
-needed any more. Its last snapshot is kept, and is what it will be when it comes again.
+A copy joins when a node has resources for it. If its node is lost, it restarts as a guest on
+resources of others, so that none of its results is lost. A guest moves once a node has resources
+again. Else it leaves when its results are not needed any more, unless fewer than the least number
+of copies would be left. Its last snapshot is kept, and it restarts from that when it joins again.
 """
 
 # mypy: disallow-untyped-calls=False
@@ -82,7 +83,7 @@ class ElasticRange:
 
     @in_sentences
     def move(self, copies: Sequence[int]) -> None:
-        """Move guests to nodes with room for them."""
+        """Move guests to nodes that have resources for them."""
         self._driver.recovery.tell(ev.Moved, tuple(self.slots[i].index for i in copies))
 
     @in_sentences
@@ -99,7 +100,7 @@ class ElasticRange:
             raise unpack(fault.packed)
 
     def turn_away(self, asked: ev.TurnAway) -> None:
-        """End a copy that could not come."""
+        """End a copy that could not start."""
         slot = self._driver.every[asked.copy]
         actor, slot.actor, slot.arrival = slot.actor, None, None
         slot.open.clear()

@@ -31,8 +31,8 @@ _HEAD_MAY_BE_AWAY = 20.0  # seconds; Ray itself gives it 60
 _GRACE = 5.0  # seconds for the driver's thread to raise the sentence, before the process ends
 _STATUS = 2  # of a request that can't be met
 _AGENTS = ("dashboard/agent.py", "runtime_env/agent/main.py")
-_GO_ON = "`rondel resume FOLDER` goes on from the last checkpoint."
-_RESUME = f"Once there is one again, {_GO_ON}"
+_GO_ON = "To continue: `rondel resume FOLDER`."
+_RESUME = "To continue, once Ray runs again: `rondel resume FOLDER`."
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
@@ -118,8 +118,8 @@ class Liveness:
         if self.node_is_gone:
             host, port = self._node_at
             return (
-                f"The driver's own node of Ray is gone: its raylet at {host}:{port}, or an agent "
-                f"of that, was killed or has ended. {_RESUME}"
+                f"The driver's own node of Ray is gone: the raylet at {host}:{port}, or one of "
+                f"its agents, has died. {_RESUME}"
             )
         if self.head_is_gone:
             return f"Ray's head at {self._head} is gone, and with it the cluster. {_RESUME}"

@@ -24,7 +24,7 @@ from rondel.execution.requests import SNAPSHOT
 
 
 class PendingCall:
-    """Something that a copy was asked for."""
+    """A call of an actor's method, with its arguments until it is over."""
 
     def __init__(self, copy: Any, asked: LoggedRequest, number: int, order: int) -> None:
         self.copy, self.asked, self.number, self.order = copy, asked, number, order
@@ -32,13 +32,13 @@ class PendingCall:
         self.over = False
 
     def end(self) -> None:
-        """It is over. What it was given, and what it promised, is no longer held by it."""
+        """Mark the call as over, and release its arguments."""
         args = self.asked.args if self.asked.request is SNAPSHOT else ()  # names
         self.over, self.asked = True, LoggedRequest(self.asked.request, args, None)
 
     @property
     def inputs(self) -> Iterator[PendingCall]:
-        """Calls that make what this one is given."""
+        """Calls whose results are arguments of this one."""
         return (x.call for x in self.asked.args if isinstance(x, Promise))
 
 

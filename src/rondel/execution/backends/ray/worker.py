@@ -56,7 +56,7 @@ class OutOfTurn(Exception):
 
     def __str__(self) -> str:
         name, asked, at = self.args
-        return f"{name} was asked for {asked}, and is at {at}"
+        return f"{name} got request {asked} but expected {at}"
 
 
 class Here(NamedTuple):

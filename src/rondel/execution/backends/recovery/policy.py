@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from rondel.formatting import plural
+
 _SAME = 3  # deaths at one action without progress in between: no accident
 _SAME_EVER = 10  # deaths at one step's action, with any progress in between
 AT_START = 2  # restarts of a copy that has never answered anything
@@ -48,19 +50,19 @@ def decide(deaths: Sequence[Death], restarts: int) -> Restart | Stop:
         if _call(last) == _RESET:  # seeds differ, so that with progress in between it may be luck
             if same_idle >= _SAME:
                 times = _nth(same_idle)
-                return Stop(f"{words(last)}, for the {times} time in a row: fix the environment.")
+                return Stop(f"{words(last)}, for the {times} time in a row. Fix the environment.")
         elif same_idle >= _SAME or _same(deaths, last) >= _SAME_EVER:
             times = _nth(max(same_idle, _same(deaths, last)))
             return Stop(
-                f"{words(last)}, for the {times} time in a row at this very action: fix the "
-                "environment, or keep it from that action."
+                f"{words(last)}, for the {times} time in a row at this action. Fix the "
+                "environment, or mask the action."
             )
     if idle > restarts:
         named = [words(death) for death in deaths[-idle:-1] if words(death) != death.how]
         # on Ray the action of the last one is not known yet, but those before it are
-        before = f" The time before, it {named[-1]}." if named and not last.action else ""
+        before = f" Before that, it {named[-1]}." if named and not last.action else ""
         return Stop(
-            f"{words(last)}, and was started again {restarts} times without getting any further."
+            f"{words(last)}, and made no progress in {plural(restarts, 'restart')}."
             f"{before} Resume from the last checkpoint, or allow more with --restarts."
         )
     return Restart(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (idle - 1)) if idle > 1 else 0.0)

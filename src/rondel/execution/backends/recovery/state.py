@@ -24,7 +24,9 @@ _DRIVER_AWAY = 10.0  # seconds without any event: the driver was stopped or busy
 _SEARCH_AGAIN = 0.5  # seconds before lost results are asked for again
 _FIRST_BAR, _LONGEST_BAR = 10.0, 600.0  # seconds until a copy that failed to come may try again
 _LOG = 40  # events in words
-_TOO_LARGE = "What {} held was too large to be kept twice. Resume from the last checkpoint."
+_TOO_LARGE = (
+    "The state of {} is over 2 GiB, so no snapshot was kept. Resume from the last checkpoint."
+)
 _OUT_OF_MEMORY = " If the machine ran out of memory (see dmesg), use fewer copies or cuts."
 
 
@@ -179,7 +181,7 @@ class RecoveryState:
             self.lost_since = event.time
             self.log.append((event.time, f"Results are lost: {event.sentence}"))
         if event.time - self.lost_since > limits.START:
-            said = f"Results were lost again and again, although nobody died: {event.sentence}"
+            said = f"Results keep getting lost, but no copy has died: {event.sentence}"
             return [ev.GiveUp(said)]
         return [ev.Pause(_SEARCH_AGAIN)]
 
@@ -228,7 +230,8 @@ class RecoveryState:
 
     def _warning(self, copy: int) -> ev.Warn:
         one = self.copies[copy]
-        return ev.Warn(f"{one.name} {policy.words(one.deaths[-1])}. It is started again.")
+        again = f"It is started again (restart {len(one.deaths)})."
+        return ev.Warn(f"{one.name} {policy.words(one.deaths[-1])}. {again}")
 
     def _restart(self, copies: Sequence[int], pause: float = 0.0) -> ev.Restart:
         self._void_snapshots()
@@ -255,7 +258,7 @@ class RecoveryState:
         copy = self.copies[event.copy]
         copy.name, came = event.name, copy.coming
         copy.coming, copy.bar = False, 0.0
-        return [ev.Warn(f"{copy.name} has come.")] if came else None
+        return [ev.Warn(f"{copy.name} has joined.")] if came else None
 
     def _on_explained(self, event: ev.Explained) -> list[ev.Instruction] | None:
         copy = self.copies[event.copy]
@@ -283,7 +286,7 @@ class RecoveryState:
         copy.may_come_at = now + copy.bar
         copy.present = copy.coming = False
         copy.outstanding.clear()
-        said = f"{copy.name} could not come: it {end.how}. It may try again in {copy.bar:g} s."
+        said = f"{copy.name} could not start: it {end.how}. Next try in {copy.bar:g} s."
         return [ev.Warn(said), ev.TurnAway(end.copy)]
 
     def _on_left(self, event: ev.Left) -> list[ev.Instruction]:
@@ -291,11 +294,12 @@ class RecoveryState:
         copy.present = False
         copy.outstanding.clear()
         self._void_snapshots()
-        return [ev.Warn(f"{copy.name} has left: its node has no room for it.")]
+        return [ev.Warn(f"{copy.name} has left: its node has no resources for it.")]
 
     def _on_moved(self, event: ev.Moved) -> list[ev.Instruction]:
         names = ", ".join(self.copies[i].name for i in event.copies)
-        return [ev.Warn(f"There is room again: moving {names}."), self._restart(event.copies)]
+        said = f"A node has resources again: moving {names}."
+        return [ev.Warn(said), self._restart(event.copies)]
 
     # snapshots
 
@@ -363,7 +367,7 @@ class RecoveryState:
 
 
 def log_of(state: RecoveryState) -> str:
-    """The last events in words, with their times before the end; "" if there was only one."""
+    """A text with the last events of all copies, for the end of a run; "" for only one event."""
     if len(state.log) < 2:
         return ""
     end = state.log[-1][0]

@@ -73,7 +73,7 @@ class Channel:
         except (TimeoutError, BlockingIOError):
             raise RondelError(
                 f"A message could not be sent: {self.peer} did not read the earlier ones "
-                f"within {timeout:g} s. It hangs, or is sent more than it can work off."
+                f"within {timeout:g} s. It hangs or is overloaded."
             ) from None
         except (BrokenPipeError, ConnectionResetError) as error:
             raise Gone(f"{self.peer} is gone") from error

@@ -27,8 +27,8 @@ def _pickle(x: Any) -> bytes:
         return pickled
     except Exception as error:
         raise RondelError(
-            f"The environment or the algorithm can't be sent to another process: {error}. Make "
-            "what can't be sent inside of it, or use on='threads'."
+            f"The environment or the algorithm can't be sent to another process: {error}. "
+            "Create such objects inside it, or use --on threads."
         ) from error
 
 

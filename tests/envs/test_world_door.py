@@ -105,3 +105,10 @@ def test_nothing_heavy_is_imported_to_know_what_worlds_can_do():
     )
     done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_world_that_makes_no_environment_is_told_what_would_do(tmp_path):
+    _install(tmp_path, "hollow", SOURCE.replace("lattice", "hollow").replace("Host()", "5"))
+    done = _rondel(tmp_path, "explain", "ppo", "hollow:Host-v0")
+    assert done.returncode == 2
+    assert "hollow:Host-v0 must return a gymnasium.Env" in done.stderr

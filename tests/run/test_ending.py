@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import rondel
 from rondel.execution.backends.protocol import Restarts
 from rondel.run.preflight.render import ending
+from rondel.run.setup.prepare import prepare
+from rondel.run.training.train_loop import resume_command
 from run.small import PPO
 
 
@@ -44,3 +47,30 @@ def test_restarts_are_the_same_number_wherever_they_are_told(
         assert run.ring.base is not None
         assert run.ring.base.restarts.times == 3
         assert (seen.restarts, seen.lost) == (5, 0.0)
+
+
+def test_the_command_that_continues_a_run_names_what_is_the_users_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`walks` is a module of the user's; its own algorithm is PG under another name."""
+    (tmp_path / "walks.py").write_text(
+        "from rondel.algorithms.pg import Config, make as mine\n"
+        "from rondel.envs.jax.classic.cartpole import make as _make\n"
+        "from rondel.nets.torso import make_torso\n"
+        "def Walk():\n"
+        "    env = _make()\n"
+        "    return env._replace(spec=env.spec._replace(id='own:Walk'))\n"
+        "def torso(space):\n"
+        "    return make_torso('mlp', space, (8,))[0]\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def command(algorithm: str, env: str, *log: str, **fields: Any) -> str:
+        setup = prepare(algorithm, env, fields={"lanes": 2, "rollout": 8} | fields)
+        return resume_command(setup, Path("here"), log)
+
+    assert command("ppo", "CartPole-v1") == "`rondel resume here`"
+    assert command("ppo", "CartPole-v1", "wandb") == "`rondel resume here --log wandb`"
+    own = command("walks:mine", "walks:Walk", network="walks:torso")
+    again = "--algorithm walks:mine --env walks:Walk --network walks:torso"
+    assert own == f"`rondel resume here {again}`"

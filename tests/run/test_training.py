@@ -17,7 +17,7 @@ import pytest
 
 import rondel
 from rondel import RondelError
-from rondel.algorithms import ppo
+from rondel.algorithms import dqn, ppo
 from rondel.envs.errors import EnvError
 from rondel.run.display.display import Silent
 from rondel.run.setup.prepare import prepare
@@ -302,6 +302,12 @@ def test_bad_input_gets_a_sentence(request_: dict[str, Any], sentence: str) -> N
     small = PPO if asked["algorithm"] == "ppo" else {}
     with pytest.raises(RondelError, match=sentence):
         rondel.start(**small | asked)
+
+
+@pytest.mark.parametrize("config", [{"rollout": 3}, dqn.Config()])
+def test_a_config_of_another_kind_is_refused(config: Any) -> None:
+    with pytest.raises(RondelError, match="config must be ppo's Config"):
+        rondel.start("ppo", "CartPole-v1", config=config)
 
 
 def test_a_run_can_be_evaluated_in_another_world(tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ from rondel.errors import OwnCodeError, RondelError
 from rondel.formatting import closest_words
 from rondel.types import Algorithm
 
-_NAMES = (
-    *("ppo", "dqn", "ddpg", "td3", "sac", "qtopt", "apex-ddpg", "c51", "qrdqn", "rainbow", "apex"),
-    *("gorila", "r2d2", "r2d3", "pg", "a2c", "a3c", "impala", "appo", "es", "ars", "alphazero"),
-)
-TABLE = {name: f"rondel.algorithms.{name.replace('-', '_')}" for name in _NAMES}
+_NAMES = """
+    ppo dqn ddpg td3 sac qtopt apex-ddpg c51 qrdqn rainbow apex
+    gorila r2d2 r2d3 pg a2c a3c impala appo es ars alphazero
+"""
+TABLE = {name: f"rondel.algorithms.{name.replace('-', '_')}" for name in _NAMES.split()}
 
 
 class Entry(NamedTuple):

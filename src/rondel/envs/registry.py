@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import Iterator
 from difflib import SequenceMatcher, get_close_matches
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -162,8 +163,14 @@ def _by_id(env_id: str) -> Env | HostWorld:
 def _made(world: World, name: str) -> Env | HostWorld:
     if world.builtin:
         return world.create(name)
-    with attempt(f"{world.name}:{name}", "make()"):
-        return world.create(name)
+    env_id = f"{world.name}:{name}"
+    with attempt(env_id, "make()"):
+        made = world.create(name)
+    if not isinstance(made, Env | HostWorld):
+        from rondel.envs.gymnasium.make import from_factory
+
+        made = from_factory(partial(world.create, name), made, env_id)
+    return made._replace(spec=made.spec._replace(id=env_id))
 
 
 def _in_any_world(name: str) -> Env | HostWorld:

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from rondel.envs.errors import NotAvailable
 from rondel.errors import RondelError
-from rondel.types import Env, HostWorld
 
 
 class Equivalent(NamedTuple):
@@ -32,7 +31,8 @@ class World:
     name: str
     summary: str  # one line, for lists
     ids: Callable[[], Collection[str]]  # those to list; none while its package is not installed
-    make: Callable[[str], Env | HostWorld]  # may raise UnknownId, NotAvailable
+    # gives an Env, a HostWorld, or an environment of Gymnasium; may raise UnknownId, NotAvailable
+    make: Callable[[str], Any]
     # is an id its own, as far as that can be told before it is made; None if it can't. Arguments
     # that it refuses may leave an id to the next world. By default: one of `ids`
     has: Callable[[str], bool | None] | None = None
@@ -57,7 +57,7 @@ class World:
             return self.has(name)
         return name.partition("?")[0] in self.ids() if self.installed else None
 
-    def create(self, name: str) -> Env | HostWorld:
+    def create(self, name: str) -> Any:
         """Make an environment; NotAvailable says how to install what is missing."""
         try:
             return self.make(name)

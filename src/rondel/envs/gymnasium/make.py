@@ -60,15 +60,15 @@ def from_instance(env: Any) -> HostWorld:
     return HostWorld(spec, partial(_lanes, copies, spec, masked), shown)
 
 
-def from_factory(factory: Callable[..., Any], made: Any) -> HostWorld:
+def from_factory(factory: Callable[..., Any], made: Any, env_id: str = "") -> HostWorld:
     """Wrap a function that makes environments; `made` is its first one."""
     if not is_understood(made):
         raise RondelError(
-            f"{factory!r} must return a gymnasium.Env, a dm_env.Environment, an Env or a "
-            f"HostWorld, got a {type(made).__name__}."
+            f"{env_id or repr(factory)} must return a gymnasium.Env, a dm_env.Environment, an Env "
+            f"or a HostWorld, got a {type(made).__name__}."
         )
     env = _adapted(made, factory)
-    spec, masked = _look(env, _name(env))
+    spec, masked = _look(env, env_id or _name(env))
     env.close()
     shown = partial(_lanes, partial(_build_shown, factory), spec, masked, 1)
     return HostWorld(spec, partial(_lanes, partial(_build, factory), spec, masked), shown)

@@ -55,7 +55,6 @@ class Run:
         self.eval_every = 0  # steps between evaluations during training; 0 for none
         self.evaluation: Evaluation | None = None  # the one at the end
         self.checkpoint: Path | None = None  # the newest in its folder
-        self.env_named: str | None = None  # how its environment was asked for, if by a name
         self.at_a_time = 1  # seeds that train beside each other and share the machine, with it
         self.notes: list[str] = []  # what its user should know, such as of a loaded checkpoint
         self.result: dict[str, Any] = {}  # what `train` says at the end

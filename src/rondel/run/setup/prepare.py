@@ -53,6 +53,7 @@ class Setup(NamedTuple):
     task: Task
     plan: Plan
     machine: str  # XLA's flags and threads, on which the last bits of a run depend
+    env_named: str | None = None  # how its environment was asked for, if by a name
 
     @property
     def env_id(self) -> str:
@@ -112,7 +113,8 @@ def prepare(
     check_size(task, options.on, learner)
     check_plan(task, plan, options, found.name)
     used = {k: v for k, v in table.items() if k not in {*own, *rest, *unused}}
-    return Setup(found.name, config, options, used, task, plan, machine)
+    named = env if isinstance(env, str) else None
+    return Setup(found.name, config, options, used, task, plan, machine, named)
 
 
 def _configure_jax(own: dict[str, Any]) -> None:
@@ -136,6 +138,11 @@ def _fill_config(found: catalogue.Entry, config: Any, fields: dict[str, Any]) ->
     if config is None and found.config:
         config = found.config()
     if config is not None:
+        if found.config and not isinstance(config, found.config):
+            raise RondelError(
+                f"config must be {found.name}'s Config, got {type(config).__name__}. Its fields "
+                "are also arguments of their own, such as rollout=64."
+            )
         return override_fields(config, fields)
     if fields:
         raise RondelError(

@@ -94,7 +94,7 @@ def run_seeds(
         done.path, done.result = path, result(path, runs, time.monotonic() - began)
         last = ending(done.result)
     except KeyboardInterrupt:
-        last = f"Stopped; continue with {train_loop.resume_command(path, log)}."
+        last = f"Stopped; continue with {train_loop.resume_command(setup, path, log)}."
         raise
     finally:
         run_folder.release(path, *(job.path for job in jobs))

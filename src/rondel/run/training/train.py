@@ -109,7 +109,6 @@ def train(
     except BaseException:
         run_folder.release(path)
         raise
-    run.env_named = env if isinstance(env, str) else None
     return run_training(run, memory, own, display or Silent(), began, log)
 
 
@@ -146,5 +145,4 @@ def resume(
         return run_seeds(jobs, Path(path), own, display, began, log)
     memory = estimate_memory(jobs[0].setup) if display else None
     run = jobs[0].run()
-    run.env_named = env if isinstance(env, str) else None
     return run_training(run, memory, own, display or Silent(), began, log)

@@ -14,6 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from rondel.algorithms import catalogue
 from rondel.envs.guard.crash_report import forbid_exit_zero
 from rondel.envs.guard.guarded_env import with_deadline
 from rondel.execution.backends import registry
@@ -35,8 +36,9 @@ from rondel.run.policy.evaluation import Evaluator
 from rondel.run.preflight import render
 from rondel.run.session.run import Run
 from rondel.run.setup import jax_process
-from rondel.run.setup.prepare import Setup
+from rondel.run.setup.prepare import PASSED_IN, Setup, is_own_network
 from rondel.run.setup.shape_model import MemoryEstimate, estimate
+from rondel.run.storage import run_folder
 from rondel.run.training.hooks import Hook, Metrics, Profiling, Progress, Throughput, hooks_of
 from rondel.run.training.signals import StopRequest, end_on_sigterm, stop_on_signals
 from rondel.types import HostWorld
@@ -62,9 +64,17 @@ def estimate_memory(setup: Setup, rings: int = 1) -> tuple[MemoryEstimate, int]:
     return cost, free
 
 
-def resume_command(path: Path, log: Sequence[str]) -> str:
-    """The command that continues a run which was stopped."""
-    return f"`rondel resume {path}{''.join(f' --log {name}' for name in log)}`"
+def resume_command(setup: Setup, path: Path, log: Sequence[str]) -> str:
+    """The command that continues a run which was stopped, with what is to be named again."""
+    again = [("log", name) for name in log]
+    if setup.name not in catalogue.TABLE:
+        again.append(("algorithm", setup.name))
+    if setup.env_named and not run_folder.can_be_made(setup.env_id):
+        again.append(("env", setup.env_named))
+    if is_own_network(network := getattr(setup.config, "network", None)):
+        again.append(("network", str(network)))
+    words = [f"--{option} {name}" for option, name in again if not name.startswith(PASSED_IN)]
+    return f"`{' '.join(['rondel resume', str(path), *words])}`"
 
 
 def evaluator_for(setup: Setup, episodes: int) -> Evaluator | None:
@@ -265,7 +275,7 @@ def run_training(
         except KeyboardInterrupt:
             ending = f"Stopped at once, without saving; its folder is {run.path}."
             if hooked.is_saved:
-                ending = f"Stopped; continue with {resume_command(run.path, log)}."
+                ending = f"Stopped; continue with {resume_command(run.setup, run.path, log)}."
             raise
         finally:
             display.stop(ending)

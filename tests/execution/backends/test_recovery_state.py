@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 import pytest
 
-from rondel.execution.backends.protocol import Restarts
+from rondel.execution.backends.protocol import Lost, Restarts
 from rondel.execution.backends.recovery.events import (
     Arrived,
     Coming,
@@ -37,9 +37,11 @@ from rondel.execution.backends.recovery.events import (
     Withdrawn,
 )
 from rondel.execution.backends.recovery.policy import EPISODES, MOST_BYTES
-from rondel.execution.backends.recovery.state import CopyState, RecoveryState, log_of
+from rondel.execution.backends.recovery.recovery import Recovery
+from rondel.execution.backends.recovery.state import CopyState, RecoveryState
 from rondel.execution.requests import KEEP, LEARN, MAKE, PRODUCE
 from rondel.execution.telemetry.timeouts import Timeouts
+from rondel.plan.parser import parse
 
 pytestmark = pytest.mark.fault
 
@@ -358,14 +360,75 @@ def test_times_in_which_several_are_away_count_once() -> None:
 
 def test_the_log_tells_what_came_before_the_end() -> None:
     machine = state(restarts=1)
-    after(machine, [Died(1, (KILLED,)), Started(1, [2])])
-    assert log_of(machine) == ""  # one event says no more than the sentence
-    after(machine, [Died(3.5, (KILLED,))])
-    said = log_of(machine).splitlines()
-    assert said[1].endswith(
-        "-2.5 s  learner was killed by SIGKILL. It is started again (restart 1)."
-    )
-    assert "learner was killed by SIGKILL" in said[2]
-    for t in range(99):
-        after(machine, [SnapshotsFailed(float(t))])
-    assert len(machine.log) == 40
+    after(machine, [*ask(0), SnapshotsTaken(0.5, [0]), *ask(1), SnapshotsTaken(1.5, [0])])
+    after(machine, [Looked(9.5), RoundEnded(9.6, now=True), Looked(10.5)])
+    after(machine, [Died(10.5, (HANGS.end,)), Started(10.5, [2])])
+    after(machine, [Arrived(11, LEARNER, "learner (process 9)")])
+    assert machine.log.troubles == 1  # the death; that alone says no more than the sentence
+    after(machine, [Missed(12, POLICY, GONE, late=False), Died(12.5, (KILLED, CRASHED))])
+    assert machine.log.troubles == 2
+    assert str(machine.log).splitlines() == [
+        "What happened to copies before this run ended:",
+        "    -11.0 s  Snapshots were taken, but env had too much (2 times)",
+        "     -2.0 s  No answer came for a while -> replace learner, which did not answer `learn` "
+        "within 9 s",
+        "     -2.0 s  learner did not answer `learn` within 9 s -> restart learner",
+        "     -2.0 s  Started learner",
+        "     -1.5 s  learner (process 9) is there",
+        "     -0.5 s  policy missed another copy: env is gone. -> look for a dead copy",
+        "      0.0 s  learner (process 9) was killed by SIGKILL; learner (process 9) was killed by "
+        "SIGSEGV in step(3) -> end the run",
+    ]
+
+
+def test_the_log_has_copies_that_come_and_go_and_a_bound() -> None:
+    machine = state()
+    after(machine, [Left(0, 2), Coming(1, 2), Died(2, (KILLED,)), Moved(3, (1,))])
+    after(machine, [StartFailed(4, 1, "was not there", False, "It died."), Withdrawn(5, 0, 0)])
+    after(machine, [NobodyDied(6, "x"), SnapshotsFailed(7)])
+    after(machine, [Explained(8, 1, "policy (process 7)", 0, "step(3)", "crashed")])
+    assert [str(note) for note in machine.log.notes] == [
+        "learner has left",
+        "learner is coming",
+        "learner was killed by SIGKILL -> go on without learner",
+        "There is room again for policy -> restart policy",
+        "policy was not there -> try again",
+        "env can't answer requests that wait for lost results",
+        "Results are lost: x -> try again after 0.5 s",
+        "Snapshots were lost on their way to the driver",
+        "policy (process 7) crashed in step(3)",
+    ]
+    for t in range(300):
+        after(machine, [Arrived(t, t % 2, "one")])
+        after(machine, [SnapshotsFailed(t)])
+    assert len(machine.log.notes) == 200
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_the_log_is_shown_when_a_run_fails_after_more_than_one_trouble(
+    restarts: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    def end(error: BaseException) -> NoReturn:
+        raise error
+
+    obey = {Restart: lambda _: None}
+    recovery = Recovery(parse("actor | learner"), restarts, Timeouts(9, 60), obey, end)
+    dead = (End(1, "was killed by SIGKILL", killed=True),)
+    for _ in range(restarts):
+        recovery.tell(Died, dead)
+    with pytest.raises(Lost, match="learner was killed by SIGKILL"):
+        recovery.tell(Died, dead)
+    shown = [line for line in caplog.messages if line.startswith("What happened to copies")]
+    assert [text.count("learner was killed by SIGKILL") for text in shown] == [2] * restarts
+
+
+def test_an_event_without_a_rule_is_shown_with_what_came_before() -> None:
+    class Strange(NamedTuple):
+        time: float
+
+    machine = state()
+    after(machine, [Died(1, (KILLED,))])
+    with pytest.raises(TypeError, match=r"no rule for the event Strange\(time=2\)") as caught:
+        after(machine, [Strange(2)])
+    (history,) = caught.value.__notes__
+    assert "learner was killed by SIGKILL -> restart learner" in history

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from rondel.execution.backends.recovery.events import End
 from rondel.formatting import plural
 
 _SAME = 3  # deaths at one action without progress in between: no accident
@@ -76,7 +77,7 @@ def _in_a_row(deaths: Sequence[Death]) -> int:
     return n
 
 
-def words(death: Death) -> str:
+def words(death: Death | End) -> str:
     """How a copy ended, with the action of its environment, unless it was killed from outside."""
     return f"{death.how} in {death.action}" if death.action and not death.killed else death.how
 

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from rondel.execution.backends.protocol import Lost, Restarts, Unresponsive
 from rondel.execution.backends.recovery import events as ev
-from rondel.execution.backends.recovery.state import CopyState, RecoveryState, log_of
+from rondel.execution.backends.recovery.state import CopyState, RecoveryState
 from rondel.execution.telemetry.timeouts import Timeouts
 from rondel.plan.plan import Plan, copy_name, failure_units, has_separate_envs
 
@@ -60,8 +60,8 @@ class Recovery:
             elif isinstance(instruction, ev.Pause):
                 time.sleep(instruction.seconds)
             elif isinstance(instruction, ev.GiveUp):
-                if said := log_of(self.state):
-                    _log.warning("%s", said)
+                if self.state.log.troubles > 1:  # one says no more than the sentence
+                    _log.warning("%s", self.state.log)
                 self._end((Unresponsive if instruction.late else Lost)(instruction.sentence))
             else:
                 self._obey[type(instruction)](instruction)

@@ -1,8 +1,8 @@
 """What is known of a run's copies, and what to do when one dies, hangs or is late.
 
 One state machine for every backend: it takes events and gives instructions, which the backend obeys
-in order. Nothing in it reads a clock, sends a message or raises, so each race is a table of events
-in a test. `log` holds the last events in words; the backend shows it when the run fails.
+in order. Nothing in it reads a clock or sends a message, so each race is a table of events in a
+test. `log` holds the last events with their instructions; it is shown when the run fails.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from rondel.execution.backends.protocol import Restarts
 from rondel.execution.backends.recovery import events as ev
 from rondel.execution.backends.recovery import policy
+from rondel.execution.backends.recovery.event_log import EventLog
 from rondel.execution.requests import KEEP, Request
 from rondel.execution.telemetry import timeouts as limits
 from rondel.execution.telemetry.timeouts import Timeouts, no_answer
@@ -23,7 +24,6 @@ from rondel.execution.telemetry.timeouts import Timeouts, no_answer
 _DRIVER_AWAY = 10.0  # seconds without any event: the driver was stopped or busy, and no copy late
 _SEARCH_AGAIN = 0.5  # seconds before lost results are asked for again
 _FIRST_BAR, _LONGEST_BAR = 10.0, 600.0  # seconds until a copy that failed to come may try again
-_LOG = 40  # events in words
 _TOO_LARGE = (
     "The state of {} is over 2 GiB, so no snapshot was kept. Resume from the last checkpoint."
 )
@@ -71,21 +71,24 @@ class RecoveryState:
     away: list[tuple[int, ...]] = field(default_factory=list)  # restarted, nothing new since
     away_since: float = 0.0  # when the first of `away` did its last thing
     outages: Restarts = field(default_factory=Restarts)  # its seconds: of those that are over
-    log: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=_LOG))
+    log: EventLog = field(default_factory=EventLog)
 
     def __post_init__(self) -> None:
         self.snapshot_at = self.awake_at = self.time
 
     def handle(self, event: ev.Event) -> list[ev.Instruction]:
-        """Take note of an event, and say what to do."""
+        """Take note of an event, and say what to do. A failure in here shows what came before."""
         if event.time - self.awake_at > _DRIVER_AWAY:
             for copy in self.copies:
                 copy.heard_at, copy.stopped_at = event.time, None
         self.awake_at = event.time
-        instructions = list(self._RULES[type(event)](self, event) or ())
-        for one in instructions:
-            if isinstance(one, ev.Warn | ev.GiveUp):
-                self.log.append((event.time, one[0]))
+        try:
+            rule: Callable[..., Any] = self._RULES.get(type(event), RecoveryState._on_unknown)
+            instructions = list(rule(self, event) or ())
+            self.log.note(event, instructions, (copy.name for copy in self.copies))
+        except Exception as error:
+            error.add_note(str(self.log))
+            raise
         return instructions
 
     # what the rest of a backend may ask
@@ -179,7 +182,6 @@ class RecoveryState:
             return [ev.GiveUp(event.sentence)]
         if self.lost_since is None:
             self.lost_since = event.time
-            self.log.append((event.time, f"Results are lost: {event.sentence}"))
         if event.time - self.lost_since > limits.START:
             said = f"Results keep getting lost, but no copy has died: {event.sentence}"
             return [ev.GiveUp(said)]
@@ -265,7 +267,6 @@ class RecoveryState:
         death = copy.deaths[event.death]
         how = event.how or death.how
         copy.deaths[event.death] = death._replace(how=how, killed=False, action=event.action)
-        self.log.append((event.time, f"{event.name} {policy.words(copy.deaths[event.death])}."))
         verdict = policy.decide(copy.deaths[: event.death + 1], self.restarts)
         return (
             None
@@ -326,9 +327,11 @@ class RecoveryState:
         self.message_bytes -= self.bytes_when_asked
         self.snapshot_seconds += event.seconds
 
-    def _on_snapshots_failed(self, event: ev.SnapshotsFailed) -> None:
-        self.log.append((event.time, "Snapshots were lost on their way to the driver."))
+    def _on_snapshots_failed(self, _: ev.SnapshotsFailed) -> None:
         self._void_snapshots()
+
+    def _on_unknown(self, event: Any) -> NoReturn:
+        raise TypeError(f"Recovery has no rule for the event {event!r}.")
 
     def _void_snapshots(self) -> None:
         """Those under way no longer fit together: take new ones as soon as possible."""
@@ -364,12 +367,3 @@ class RecoveryState:
         ev.SnapshotsTaken: _on_snapshots_taken,
         ev.SnapshotsFailed: _on_snapshots_failed,
     }
-
-
-def log_of(state: RecoveryState) -> str:
-    """A text with the last events of all copies, for the end of a run; "" for only one event."""
-    if len(state.log) < 2:
-        return ""
-    end = state.log[-1][0]
-    lines = [f"{time - end:9.1f} s  {said}" for time, said in state.log]
-    return "\n".join(["What happened to copies before this run ended:", *lines])

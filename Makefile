@@ -12,6 +12,7 @@ setup: $(READY)
 
 $(READY): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("Rondel needs Python 3.11 or newer; this is %d.%d. Name another: make PYTHON=python3.12 …" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
+	@echo "Setting up .venv, about a minute."
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet --editable '.[dev]'

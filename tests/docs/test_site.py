@@ -59,6 +59,13 @@ def test_every_algorithm_has_a_page():
     assert pages == {*catalogue.TABLE, "index"}
 
 
+def test_the_readme_counts_the_algorithms():
+    (count,) = re.findall(
+        r"\[(\d+)\]\(docs/algorithms/index.md\)", (ROOT / "README.md").read_text()
+    )
+    assert int(count) == len(catalogue.TABLE)
+
+
 def test_the_table_of_algorithms_is_what_they_say():
     table = script(DOCS / "algorithms" / "table.py")
     fresh = table.page() == table.PAGE.read_text()

@@ -134,26 +134,35 @@ def test_what_is_said_to_work_works(text, lanes, block):
 
 
 @pytest.mark.parametrize(
-    ("lag", "max_lag", "message"),
+    ("algorithm", "lag", "max_lag", "message"),
     [
         (
+            "ppo",
             1,
             0,
             "The lag of ppo must be 0, got 1. Use --lag 0, or an algorithm that corrects for lag "
             "(`rondel list algorithms`).",
         ),
         (
+            "ppo",
             3,
             1,
             "The lag of ppo must be at most 1, got 3. Use --lag 1, or an algorithm that corrects "
             "for lag (`rondel list algorithms`).",
         ),
+        (
+            "mine:make",
+            1,
+            0,
+            "The lag of mine:make must be 0, got 1. Use --lag 0, or set max_lag in the Algorithm "
+            "that it returns.",
+        ),
     ],
 )
-def test_a_lag_beyond_the_bound(lag, max_lag, message):
+def test_a_lag_beyond_the_bound(algorithm, lag, max_lag, message):
     plan = parse("actor*2 | learner", lag=lag)
     with pytest.raises(RondelError) as caught:
-        check_fit(plan, lanes=16, block=8, max_lag=max_lag, algorithm="ppo")
+        check_fit(plan, lanes=16, block=8, max_lag=max_lag, algorithm=algorithm)
     assert str(caught.value) == message
 
 

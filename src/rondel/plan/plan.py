@@ -243,10 +243,13 @@ def _lag_fault(plan: Plan, max_lag: int | None, algorithm: str) -> Fault | None:
         return None
     most = f"at most {max_lag}" if max_lag else "0"
     use = f"--lag {max_lag}{' --no-free' if plan.free and not max_lag else ''}"
-    return Fault(
-        f"The lag of {algorithm} must be {most}, got {plan.lag}. Use {use}, or an algorithm that "
-        "corrects for lag (`rondel list algorithms`)."
+    own = ":" in algorithm  # module:function
+    other = (
+        "set max_lag in the Algorithm that it returns"
+        if own
+        else "an algorithm that corrects for lag (`rondel list algorithms`)"
     )
+    return Fault(f"The lag of {algorithm} must be {most}, got {plan.lag}. Use {use}, or {other}.")
 
 
 def _label_fault(plan: Plan, algorithm: str) -> Fault | None:

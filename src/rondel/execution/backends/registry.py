@@ -38,7 +38,9 @@ class BackendInfo:
     name: str
     summary: str  # one line, for lists
     make: Callable[[BackendOptions], Backend]  # imports what it needs when it is called
-    place: str = ""  # what holds one copy: "a thread"; "" if copies take turns in the driver's
+    place: str = (
+        ""  # what holds one copy, with its article: "a thread"; "": the driver's own thread
+    )
     own_process: bool = False  # a copy is in another process than the driver
     remote: bool = False  # a copy may be on another machine
     restarts: bool = False  # a copy that dies or hangs is started again

@@ -56,16 +56,16 @@ def measure(name: str) -> None:
         for report in run.rounds(at_a_time=1):
             if report.metrics:
                 break
-        fragment = run.ring.policy[0].worker
-        assert isinstance(fragment, StageWorker)
+        worker = run.ring.policy[0].worker
+        assert isinstance(worker, StageWorker)
         best, end = float("inf"), time.monotonic() + 4
         while time.monotonic() < end:
             began = time.perf_counter()
-            fragment.learn(report.round)
-            jax.block_until_ready(fragment.learner)
+            worker.learn(report.round)
+            jax.block_until_ready(worker.learner)
             best = min(best, time.perf_counter() - began)
     work = next(size for size in sizes if size)
-    print(json.dumps([best / fragment.task.algorithm.memory.draws * 1e6, work / 1e6]))
+    print(json.dumps([best / worker.task.algorithm.memory.draws * 1e6, work / 1e6]))
 
 
 def run(name: str, threads: int, cache: str) -> tuple[float, float]:

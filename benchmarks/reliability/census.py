@@ -34,7 +34,11 @@ def copies_of(run: Any) -> list[int]:
 def servers_of(run: Any) -> list[int]:
     """The processes that start copies."""
     starter = getattr(run.ring.backend, "_launcher", None)
-    return [spawner._server.pid for spawner in list(starter.spawners.values())] if starter else []
+    return (
+        [fork_server._server.pid for fork_server in list(starter.fork_servers.values())]
+        if starter
+        else []
+    )
 
 
 class Census:

@@ -20,8 +20,8 @@ from rondel.errors import RondelError
 from rondel.run.storage import checkpoint, locate
 from rondel.run.storage.checkpoint import CheckpointError
 from rondel.run.storage.locate import MEMORY, STATE
-from run import saved
-from run.saved import State, Wrapped, assert_good, hidden, save_small, small
+from run import small_checkpoints
+from run.small_checkpoints import State, Wrapped, assert_good, hidden, save_small, small
 
 # What is saved comes back.
 
@@ -294,7 +294,7 @@ def test_a_failure_at_any_step_leaves_a_good_one(tmp_path, monkeypatch, failure)
                 sentence = str(error)
         newest = locate.find_checkpoint(folder)
         for path in newest.parent.glob("[0-9]*"):
-            saved.verify(path)
+            small_checkpoints.verify(path)
         # before the rename the last good one is 3, after it 4
         assert assert_good(newest) in (3, 4)
         if sentence:

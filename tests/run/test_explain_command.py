@@ -135,7 +135,7 @@ def test_flags_of_train_may_stay(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_nothing_runs() -> None:
-    """No process is started, no fragment made; JAX does not even look for a device."""
+    """No process is started, no worker made; JAX does not even look for a device."""
     code = f"""
 import subprocess, os, sys
 from jax._src import xla_bridge

@@ -10,8 +10,8 @@ import pytest
 from rondel import RondelError
 from rondel.run.storage import checkpoint, locate
 from rondel.run.storage.metrics_file import MetricsFile, read
-from run import saved
-from run.driven import SMALL
+from run import small_checkpoints
+from run.driver_to_kill import SMALL
 
 pytestmark = pytest.mark.fault
 
@@ -81,7 +81,7 @@ def test_a_disk_that_fills_up_while_a_run_saves(tmp_path, limit, words):
     assert_refused(done, words, "File too large", "Make space there")
     assert not partials(folder)
     newest = locate.find_checkpoint(folder)
-    saved.verify(newest)
+    small_checkpoints.verify(newest)
     for line in (folder / "metrics.jsonl").read_text().splitlines():
         json.loads(line)
     if words == "A checkpoint can't be saved":

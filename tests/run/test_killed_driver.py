@@ -7,8 +7,8 @@ import signal
 import pytest
 
 from execution.backends.remains import below, eventually, runs
-from run import driven
-from run.driven import INSTANTS, end, remains, resume, train, wait_for
+from run import driver_to_kill
+from run.driver_to_kill import INSTANTS, end, remains, resume, train, wait_for
 
 pytestmark = pytest.mark.fault
 
@@ -99,7 +99,7 @@ def test_kills_at_any_instant(tmp_path, plan):
         for _ in range(chance.randint(1, 4)):
             try:
                 process.wait(chance.uniform(0.0, 8.0))
-            except driven.subprocess.TimeoutExpired:
+            except driver_to_kill.subprocess.TimeoutExpired:
                 kill(process)
                 process = resume(folder)
         result, said = end(process)

@@ -39,11 +39,11 @@ def launch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Launch]:
     def start(
         kind: Any = Processes, deadline: float = 60.0, first: float = 0.0, **at_start: str
     ) -> Any:
-        def recipe(task: Any, plan: Any, piece: int, copy: int) -> Any:
+        def factory(task: Any, plan: Any, piece: int, copy: int) -> Any:
             return stub.Stub, (copy_name(plan, piece, copy), at_start)
 
-        monkeypatch.setattr(processes, "worker_factory", recipe)
-        monkeypatch.setattr(threads, "worker_factory", recipe)
+        monkeypatch.setattr(processes, "worker_factory", factory)
+        monkeypatch.setattr(threads, "worker_factory", factory)
         monkeypatch.setattr(launcher, "_HEAVY", launcher._LIGHT)
         for module in (processes, threads):
             monkeypatch.setattr(module, "_GRACE", 0.5)
@@ -157,7 +157,7 @@ def die_waiting_for_a_step(backend: Any, env: Any, policy: Any, learner: Any) ->
 def die_while_an_env_answers(backend: Any, env: Any, policy: Any, learner: Any) -> None:
     backend.get([env.send(stub.BECOME, f"kill_other {policy.pid}")])
     asked = policy.send(stub.DRIVE)
-    assert env.spawner.status(env.pid, timeout=0.5) is None  # it gets over it
+    assert env.fork_server.status(env.pid, timeout=0.5) is None  # it gets over it
     backend.get([asked])
 
 
@@ -258,11 +258,11 @@ def test_a_call_that_hangs_is_named(launch: Launch, kind: Any) -> None:
         backend.get([env.send(stub.DO, "pid"), learner.send(stub.DO, "sleep")])
 
 
-def test_a_dead_spawner_stops_nobody(launch: Launch) -> None:
+def test_a_dead_fork_server_stops_nobody(launch: Launch) -> None:
     """Its children go on; who dies then is still missed, and all end with the run."""
     backend, env, policy, learner = launch()
-    for spawner in backend._launcher.spawners.values():
-        os.kill(spawner._server.pid, signal.SIGKILL)
+    for fork_server in backend._launcher.fork_servers.values():
+        os.kill(fork_server._server.pid, signal.SIGKILL)
     asked = backend.get([x.send(stub.DO, "pid") for x in (env, policy, learner)])
     pids = [int(pid) for pid in asked]
     assert pids == [x.pid for x in (env, policy, learner)]
@@ -274,14 +274,14 @@ def test_a_dead_spawner_stops_nobody(launch: Launch) -> None:
 
 
 def test_what_can_not_be_sent_gets_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    def recipe(*_: Any) -> Any:
+    def factory(*_: Any) -> Any:
         return stub.Stub, (threading.Lock(),)
 
-    monkeypatch.setattr(processes, "worker_factory", recipe)
+    monkeypatch.setattr(processes, "worker_factory", factory)
     monkeypatch.setattr(launcher, "_HEAVY", launcher._LIGHT)
     backend = Processes()
     try:
-        with pytest.raises(RondelError, match=r"can't be sent.*on='threads'"):
+        with pytest.raises(RondelError, match=r"can't be sent.*--on threads"):
             backend.launch(None, PLAN)
     finally:
         backend.close()

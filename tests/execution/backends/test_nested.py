@@ -1,4 +1,4 @@
-"""A run inside a fragment of another run."""
+"""A run inside a worker of another run."""
 
 from __future__ import annotations
 

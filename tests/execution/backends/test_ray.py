@@ -177,7 +177,7 @@ class Unusual(Exception):
 
 @contextmanager
 def recorders(plan: str = "actor*2 | learner", **options: Any) -> Iterator[Any]:
-    """Recorders in place of fragments -> (backend, the copies of each piece)."""
+    """Recorders in place of workers -> (backend, the copies of each piece)."""
     on = Ray(**options)
     try:
         with pytest.MonkeyPatch.context() as patch:

@@ -87,10 +87,10 @@ def test_if_all_room_is_lost_they_act_on_where_they_can(cluster: Any) -> None:
         reports = run_rounds(ring, Limits(10**9))
         until(reports, copies(2))
         cluster.remove_node(node)
-        lost = until(reports, lambda report: bool(runner.elastic.guests()))
+        lost = until(reports, lambda report: bool(runner.elastic.borrowers()))
         until(reports, lambda report: report.round > lost.round + 20)
         cluster.add_node(num_cpus=2)
-        until(reports, lambda report: copies(2)(report) and not runner.elastic.guests())
+        until(reports, lambda report: copies(2)(report) and not runner.elastic.borrowers())
 
 
 @pytest.mark.long
@@ -99,7 +99,7 @@ def test_one_that_can_not_come_does_not_end_the_run(cluster: Any) -> None:
     with closing(Ring(task("toy", same.ENV)._replace(block=4), PLAN, runner)) as ring:
         reports = run_rounds(ring, Limits(10**9))
         until(reports, copies(1))
-        runner.elastic.slots[1].recipe = (True, b"nonsense")
+        runner.elastic.slots[1].packed = (True, b"nonsense")
         cluster.add_node(num_cpus=1)
         until(reports, lambda report: runner.recovery.state.copies[1].bar > 0)
         until(reports, copies(1))

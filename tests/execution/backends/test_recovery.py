@@ -227,7 +227,9 @@ def test_who_starts_processes_may_be_killed_or_stopped_too(
         reports = run_rounds(ring, Limits(10**9))
         next(reports)
         pids = [copy.pid for copy in backend._copies]
-        servers = [spawner._server.pid for spawner in backend._launcher.spawners.values()]
+        servers = [
+            fork_server._server.pid for fork_server in backend._launcher.fork_servers.values()
+        ]
         for pid in servers:
             os.kill(pid, how)
         os.kill(pids[0], signal.SIGKILL)
@@ -248,8 +250,8 @@ def test_those_who_started_processes_and_were_killed_leave_no_descriptors() -> N
         held = []
         for victims in ([0], [0], [0], [0, 1, 2]):
             assert backend._launcher is not None
-            for spawner in backend._launcher.spawners.values():
-                os.kill(spawner._server.pid, signal.SIGKILL)
+            for fork_server in backend._launcher.fork_servers.values():
+                os.kill(fork_server._server.pid, signal.SIGKILL)
             old = {i: backend._copies[i].pid for i in victims}
             for pid in old.values():
                 os.kill(pid, signal.SIGKILL)

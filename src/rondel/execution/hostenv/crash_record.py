@@ -155,6 +155,6 @@ def _ended(page: bytes) -> str:
 
 def new_page() -> int:
     """The descriptor of an empty page without a name."""
-    fd = os.memfd_create("rondel-blackbox", os.MFD_CLOEXEC)
+    fd = os.memfd_create("rondel-crash", os.MFD_CLOEXEC)
     os.ftruncate(fd, SIZE)
     return fd

@@ -135,12 +135,12 @@ class AsyncLoop:
     def _learn_own(self, rollout: InFlightRollout) -> Generator[Promise, None, list[Promise]]:
         """Learn from one copy's own gradients; `update` takes each on arrival."""
         ring, copy = self.ring, self.ring.gradient[rollout.copy]
-        round, recipe = self.rounds_learned[rollout.copy], self.ring.task.algorithm.memory
+        round, memory = self.rounds_learned[rollout.copy], self.ring.task.algorithm.memory
         self.rounds_learned[rollout.copy] += 1
         copy.add(round)
         ring.update[0].absorb(*rollout.made.summary)
         metrics, known = [], label_variables(ring)
-        for j in range(recipe.draws if round >= recipe.warmup_rounds else 0):
+        for j in range(memory.draws if round >= memory.warmup_rounds else 0):
             if known is not None:  # each time, since its state may be kept in between
                 copy.know(known)
             _, contribution = copy.gradient(round, j, ring.update[0].learning())

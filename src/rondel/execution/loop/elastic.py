@@ -24,7 +24,7 @@ class Slot(NamedTuple):
 
     here: bool  # it runs
     coming: bool = False  # it was started and is not ready yet
-    guest: bool = False  # lost its node, and restarted on another copy's for the time being
+    borrows: bool = False  # lost its node, and restarted on another copy's for the time being
     room: bool = True  # the cluster has resources for it
     done: bool = True  # nothing that it made will be requested again
 
@@ -39,16 +39,16 @@ class Orders(NamedTuple):
 
 
 def decide(slots: Sequence[Slot], least: int) -> Orders:
-    """Copies with room start and act, guests move there; others end once enough have room."""
-    housed = [i for i, slot in enumerate(slots) if slot.here and not slot.guest]
-    guests = [i for i, slot in enumerate(slots) if slot.here and slot.guest]
+    """Copies with room start and act, borrowers move there; others end once enough have room."""
+    housed = [i for i, slot in enumerate(slots) if slot.here and not slot.borrows]
+    borrowers = [i for i, slot in enumerate(slots) if slot.here and slot.borrows]
     enough = len(housed) >= least
     absent = [i for i, slot in enumerate(slots) if not (slot.here or slot.coming)]
     return Orders(
-        act=housed if enough else sorted([*housed, *guests]),
+        act=housed if enough else sorted([*housed, *borrowers]),
         come=[i for i in absent if slots[i].room],
-        move=[i for i in guests if slots[i].room],
-        go=[i for i in guests if enough and slots[i].done and not slots[i].room],
+        move=[i for i in borrowers if slots[i].room],
+        go=[i for i in borrowers if enough and slots[i].done and not slots[i].room],
     )
 
 
@@ -68,15 +68,15 @@ class ElasticWorkers:
         """Start, move and end copies as nodes come and go -> the copies that may act."""
         backend = self.backend
         rooms, coming, here = backend.rooms(), backend.coming(), backend.here()
-        guests = backend.guests()
+        borrowers = backend.borrowers()
         orders = decide(
             [
                 Slot(
                     i in here,
                     i in coming,
-                    i in guests,
+                    i in borrowers,
                     i in rooms,
-                    i in guests and is_idle(i) and backend.is_done(i),
+                    i in borrowers and is_idle(i) and backend.is_done(i),
                 )
                 for i in range(len(self.copies))
             ],

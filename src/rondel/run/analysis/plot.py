@@ -98,14 +98,14 @@ class _Key(NamedTuple):
 
 def _key(groups: Sequence[Group], timed: bool, wide: float) -> _Key:
     """The names of groups, wrapped, in as many columns as fit."""
-    room, labels = int(wide * _AN_INCH), []
+    width, labels = int(wide * _AN_INCH), []
     for group in groups:
         seeds = f" ({len(group.curves)} seeds)" if len(group.curves) > 1 else ""
         star = "\N{NO-BREAK SPACE}*" if timed and group.beside > 1 else ""
-        name = textwrap.fill(group.label, room - 3 * _SAMPLE, max_lines=3, placeholder="…")
+        name = textwrap.fill(group.label, width - 3 * _SAMPLE, max_lines=3, placeholder="…")
         labels.append(name + seeds + star)
     longest = max(len(line) for label in labels for line in label.split("\n"))
-    columns = min(max(room // (longest + _SAMPLE), 1), len(labels))
+    columns = min(max(width // (longest + _SAMPLE), 1), len(labels))
     lines = sum(label.count("\n") + 1 for label in labels)
     high = _LINE * math.ceil(lines / columns) if len(labels) > 1 else 0.0
     return _Key([label.replace("$", r"\$") for label in labels], columns, high)

@@ -18,8 +18,8 @@ from rondel.run.setup.shape_model import MemoryEstimate, PieceMemory
 _FAR = 0.05  # of a run's steps
 
 
-def rows(run: Run, cost: MemoryEstimate, room: int) -> list[tuple[str, str]]:
-    """What will run where and what it takes, as (label, text); `room` is free memory."""
+def rows(run: Run, cost: MemoryEstimate, free: int) -> list[tuple[str, str]]:
+    """What will run where and what it takes, as (label, text); `free` is memory left."""
     setup, plan, lowering = run.setup, run.ring.plan, run.ring.lowering
     task, algorithm = setup.task, setup.task.algorithm
     world = setup.env_id.partition(":")[0]
@@ -44,7 +44,7 @@ def rows(run: Run, cost: MemoryEstimate, room: int) -> list[tuple[str, str]]:
         ("plan", f"{plan}: {how}"),
         *_placed(run, cost),
         ("round", f"{steps} per lane, then {plural(algorithm.memory.draws, 'draw')}{waits}"),
-        ("memory", memory_text(cost, room)),
+        ("memory", memory_text(cost, free)),
         ("until", f"{run.limits.steps:,} steps{until}{since}, seed {task.seed}"),
         *tuned_row(setup.tuned),
     ]
@@ -103,14 +103,14 @@ def _title(held: PieceMemory) -> str:
     return held.name if held.copies == 1 else f"{held.name} x {held.copies}"
 
 
-def memory_text(cost: MemoryEstimate, room: int) -> str:
+def memory_text(cost: MemoryEstimate, free: int) -> str:
     """What a run takes of the machine's memory."""
     compiling = f", plus up to {size(cost.compiling)} while compiling" if cost.compiling else ""
-    free = f" ({size(room)} free)" if room else ""
+    left = f" ({size(free)} free)" if free else ""
     parts = [(plural(cost.processes, "process", "processes"), cost.process_bytes)]
     parts += [(_title(piece), piece.total) for piece in cost.pieces if piece.total]
     each = ", ".join(f"{name} {size(count)}" for name, count in parts)
-    return f"~{size(cost.total)}{compiling}{free}: {each}"
+    return f"~{size(cost.total)}{compiling}{left}: {each}"
 
 
 def lag_rule(plan: Plan) -> str:

@@ -69,9 +69,9 @@ class ShapeModel:
     @cached_property
     def memory(self) -> Tree:
         """What one shard keeps; refused if this machine has too little for all of them."""
-        recipe, shards = self.task.algorithm.memory, self.plan.copies("memory")
+        init, shards = self.task.algorithm.memory.init, self.plan.copies("memory")
         items, _ = shapes.produced_like(self.task, self.task.lanes // shards)
-        memory = jax.eval_shape(lambda: recipe.init(items, shards))
+        memory = jax.eval_shape(lambda: init(items, shards))
         if self._limited:
             check_fits_in_memory(shards * bytes_of(memory))
         return memory
@@ -217,10 +217,10 @@ class MemoryEstimate(NamedTuple):
         compiling = self.compiling * (rings if self.processes > 1 else 1)
         return MemoryEstimate(pieces, processes, each, rings * self.rings, self.driver, compiling)
 
-    def warning(self, room: int) -> str:
-        """A sentence if it does not fit into `room` bytes, else nothing."""
+    def warning(self, free: int) -> str:
+        """A sentence if it does not fit into `free` bytes, else nothing."""
         most = self.total + self.compiling
-        if not room or most <= room:
+        if not free or most <= free:
             return ""
         held = {"processes": self.process_bytes + self.compiling}
         for piece in self.pieces:
@@ -229,7 +229,7 @@ class MemoryEstimate(NamedTuple):
         largest = max(held, key=lambda what: held[what])
         fewer = " or fewer seeds" if self.rings > 1 else ""
         return (
-            f"This run needs about {size(most)}, but only {size(room)} is free, so it may be "
+            f"This run needs about {size(most)}, but only {size(free)} is free, so it may be "
             f"killed. Most of it is {largest} ({size(held[largest])}). Use "
             f"{_KNOBS.get(largest, 'a smaller network')}{fewer}."
         )

@@ -91,29 +91,29 @@ class Processes:
         }
         self.recovery = Recovery(plan, self._restarts, timeouts, obey, self._end)
         self.state = self.recovery.state
-        recipes = {
+        makers = {
             (piece, copy): worker_factory(task, plan, piece, copy)
             for piece, (_, copies, _) in enumerate(plan.pieces)
             for copy in range(copies)
         }
-        self._make_arenas(len(recipes))
+        self._make_arenas(len(makers))
         self._launcher = Launcher(plan, self._fds, persistent=self._restarts > 0)
-        for make, _ in recipes.values():  # they import while the rest is got ready
+        for make, _ in makers.values():  # they import while the rest is got ready
             self._launcher.prepare(make)
-        packed, settings = pack(recipes.values()), jax_settings()
+        packed, settings = pack(makers.values()), jax_settings()
         pieces: list[list[Any]] = [[] for _ in plan.pieces]
-        for number, ((piece, copy), (make, _)) in enumerate(recipes.items(), 1):
+        for number, ((piece, copy), (make, _)) in enumerate(makers.items(), 1):
             name = copy_name(plan, piece, copy)
             start = Start(number, name, len(self._fds), settings, with_envs)
             made = ProcessProxy(self, piece, copy, start, make)
             made.log = RequestLog(self.state.copies[number - 1].has_snapshots)
-            made.recipe = packed[number - 1]
+            made.packed = packed[number - 1]
             pieces[piece].append(made)
             self._copies.append(made)
         self._redo = Redo(plan, task)
         for unit in dict.fromkeys(copy.unit for copy in self.state.copies):
             self._start([self._copies[i] for i in unit])
-        self.get([copy.send(MAKE, copy.recipe) for copy in self._copies])
+        self.get([copy.send(MAKE, copy.packed) for copy in self._copies])
         return pieces
 
     def _make_arenas(self, copies: int) -> None:
@@ -255,7 +255,7 @@ class Processes:
     # when a copy dies or hangs
 
     def _died(self, copy: ProcessProxy) -> None:
-        how = copy.spawner.status(copy.pid, timeout=1.0) or "is gone"
+        how = copy.fork_server.status(copy.pid, timeout=1.0) or "is gone"
         killed = "SIGKILL" in how or "SIGTERM" in how or how == "is gone"
         self._inspect(ev.Inspect(ev.End(copy.index, how, killed)))
 
@@ -285,7 +285,7 @@ class Processes:
             for copy in unit:
                 self._bury(copy)
             for copy in unit:
-                copy.log.queue_all(copy.recipe, asked.episodes, self._redo, copy.piece)
+                copy.log.queue_all(copy.packed, asked.episodes, self._redo, copy.piece)
             self._start(unit)
         except BaseException as error:  # an interrupt, perhaps: copies are half started
             self._over = error
@@ -295,10 +295,10 @@ class Processes:
 
     def _bury(self, copy: ProcessProxy) -> None:
         """End a process that may still run. What it has answered until then counts."""
-        if copy.spawner.status(copy.pid) is None:
+        if copy.fork_server.status(copy.pid) is None:
             with suppress(ProcessLookupError):
                 os.kill(copy.pid, signal.SIGKILL)
-            copy.spawner.status(copy.pid, timeout=_GRACE)
+            copy.fork_server.status(copy.pid, timeout=_GRACE)
         with suppress(Gone, TimeoutError):
             while (answer := copy.channel.receive(0.0)).failure is None:
                 self._hear(copy, answer)

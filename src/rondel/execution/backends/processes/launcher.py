@@ -39,18 +39,18 @@ class Launcher:
 
     def __init__(self, plan: Plan, arenas: list[int], persistent: bool) -> None:
         self._plan, self._arenas, self._persistent = plan, arenas, persistent
-        self.spawners: dict[tuple[str, ...], ForkServer] = {}
+        self.fork_servers: dict[tuple[str, ...], ForkServer] = {}
         self._old: list[ForkServer] = []  # killed, but their children live on
         self._started: set[ProcessProxy] = set()
 
     def prepare(self, make: Any) -> ForkServer:
         """The fork server for workers of this class; it imports while the driver goes on."""
         preload = _LIGHT if make is HostEnvs else _HEAVY
-        if preload in self.spawners and not self.spawners[preload].is_alive():
-            self._old.append(self.spawners.pop(preload))
-        if preload not in self.spawners:
-            self.spawners[preload] = ForkServer(preload)
-        return self.spawners[preload]
+        if preload in self.fork_servers and not self.fork_servers[preload].is_alive():
+            self._old.append(self.fork_servers.pop(preload))
+        if preload not in self.fork_servers:
+            self.fork_servers[preload] = ForkServer(preload)
+        return self.fork_servers[preload]
 
     def start(self, unit: list[ProcessProxy]) -> None:
         """Start a process for each copy of a unit, and connect policies with environments."""
@@ -76,10 +76,10 @@ class Launcher:
 
     def _let_go(self) -> None:
         """Close the killed servers none of whose children is a copy any more."""
-        needed = {copy.spawner for copy in self._started}
-        for spawner in [old for old in self._old if old not in needed]:
-            self._old.remove(spawner)
-            spawner.close(0.0)
+        needed = {copy.fork_server for copy in self._started}
+        for fork_server in [old for old in self._old if old not in needed]:
+            self._old.remove(fork_server)
+            fork_server.close(0.0)
 
     def _spawn(self, copy: ProcessProxy, start: Start, lines: list[int]) -> None:
         """Start the process of one copy, by another server if the first was killed."""
@@ -96,7 +96,7 @@ class Launcher:
         page = crash_record.new_page()
         copy.page = mmap.mmap(page, crash_record.SIZE)
         copy.channel, theirs = pair()
-        copy.spawner = self.prepare(copy.make)
+        copy.fork_server = self.prepare(copy.make)
         self._started.add(copy)
         copy.drain()
         copy.done_with = []
@@ -105,12 +105,16 @@ class Launcher:
             passed_on.callback(os.close, page)
             fds = [theirs.fileno(), *self._arenas, page, *lines]
             target = "rondel.execution.backends.processes.worker:main"
-            copy.pid = copy.spawner.spawn(target, fds, pickle.dumps(start)).pid
+            copy.pid = copy.fork_server.spawn(target, fds, pickle.dumps(start)).pid
 
     def close(self, seconds: float) -> None:
         """Give all processes `seconds` to end by themselves, then kill them."""
-        spawners, self.spawners, self._old = [*self.spawners.values(), *self._old], {}, []
+        fork_servers, self.fork_servers, self._old = (
+            [*self.fork_servers.values(), *self._old],
+            {},
+            [],
+        )
         self._started = set()
         end = time.monotonic() + seconds
-        for spawner in spawners:
-            spawner.close(max(0.0, end - time.monotonic()))
+        for fork_server in fork_servers:
+            fork_server.close(max(0.0, end - time.monotonic()))

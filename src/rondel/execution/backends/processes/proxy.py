@@ -43,7 +43,7 @@ class ProcessProxy(Copy):
         self.number, self.name, self.piece, self.copy = start.me, start.name, piece, copy
         self.index = self.number - 1  # in the plan; arena 0 is the driver's
         self.start, self.make = start, make
-        self.recipe = b""  # its worker, packed
+        self.packed = b""  # its worker, packed
         self.log = RequestLog(has_snapshots=False)
         self.live: dict[int, int] = {}  # places of its arena that are promised: offset and bytes
         self.dropped: deque[tuple[Place, ...]] = deque()  # of promises that were deleted
@@ -51,7 +51,7 @@ class ProcessProxy(Copy):
         self.lent: dict[int, list[Place]] = {}  # of the driver's arena, by the call that reads it
         self.page = mmap.mmap(-1, crash_record.SIZE)
         self.channel: Channel
-        self.spawner: ForkServer
+        self.fork_server: ForkServer
         self.pid = 0
         self.timings: PiggybackedTimings | None = None
         self._backend = backend

@@ -105,7 +105,7 @@ def _step(view: View, step: Message | Step) -> Step:
 class _Worker:
     def __init__(self, start: Start, driver: Channel, arena: Arena, views: list[View]) -> None:
         self.start, self.driver, self.arena, self.views = start, driver, arena, views
-        self.fragment: Any = None
+        self.worker: Any = None
         self.recorder: Recorder | None = None
         self.failure: bytes | None = None  # from then on the answer to everything
 
@@ -122,7 +122,7 @@ class _Worker:
             while True:
                 for fd, _ in events.poll() if questions else [(self.driver.fileno(), 0)]:
                     if fd != self.driver.fileno():
-                        if not questions[fd].answer(self.fragment, self.start.name):
+                        if not questions[fd].answer(self.worker, self.start.name):
                             events.unregister(fd)
                     elif (call := self.driver.receive()) is None:
                         return
@@ -132,8 +132,8 @@ class _Worker:
         except Gone:
             pass  # so is the driver
         finally:
-            if self.fragment is not None:
-                self.fragment.close()
+            if self.worker is not None:
+                self.worker.close()
 
     def _answer(self, call: Call, links: dict[int, Any]) -> None:
         began = time.monotonic()
@@ -144,13 +144,13 @@ class _Worker:
             self.arena.free(call.done_with)
             request = request_named(call.request)
             if request is MAKE:
-                (recipe,) = call.args
-                self._make(recipe, links)
+                (packed,) = call.args
+                self._make(packed, links)
                 results = [encode(None, self.arena)]
             else:
                 reply = partial(self._encode, request)
-                results = serve_request(self.fragment, request, call.args, self._receive, reply)
-            seen = None if self.fragment is None else self.fragment.timings_if_due()
+                results = serve_request(self.worker, request, call.args, self._receive, reply)
+            seen = None if self.worker is None else self.worker.timings_if_due()
             answer = Answer(call.number, results, None, time.monotonic() - began, seen)
         except BaseException as error:
             self.failure = pack(error, self.start.name)
@@ -165,12 +165,12 @@ class _Worker:
         each = [encode(_on_host(x), self.arena) for x in separate_results(request, result)]
         return each, sum(map(_size, each))
 
-    def _make(self, recipe: bytes, links: dict[int, Any]) -> None:
-        self.fragment = unpack_worker(recipe, self.start.settings)
+    def _make(self, packed: bytes, links: dict[int, Any]) -> None:
+        self.worker = unpack_worker(packed, self.start.settings)
         if links:
-            self.fragment.connect(links)
-        if hasattr(self.fragment, "record"):
-            self.fragment.record(self.recorder)
+            self.worker.connect(links)
+        if hasattr(self.worker, "record"):
+            self.worker.record(self.recorder)
 
     def _read(self, at: At) -> Any:
         tree = decode(at.message, self.views[at.owner])

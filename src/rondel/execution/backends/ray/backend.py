@@ -156,7 +156,7 @@ class Ray:
             piece = next(p for p, made in enumerate(pieces) if len(made) < plan.pieces[p].copies)
             i = len(pieces[piece])
             copy = RayProxy(self.driver, index, (piece, i), copy_name(plan, piece, i))
-            copy.recipe = worker
+            copy.packed = worker
             copy.log = RequestLog(self.recovery.state.copies[index].has_snapshots, reads=True)
             copy.ranged = plan.pieces[piece].least is not None
             copy.options = reservation.options(piece, i)

@@ -37,7 +37,7 @@ from rondel.plan.plan import Plan, env_copies_of, has_separate_envs
 
 _LOOK_EVERY = 1.0  # seconds
 SEARCH = 2.0  # seconds to learn from Ray who died, if a copy has only missed another
-AS_GUEST: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": "DEFAULT"}
+AS_BORROWER: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": "DEFAULT"}
 Errors: TypeAlias = Mapping[PendingCall | None, RayError]  # None: of fetching a result
 
 
@@ -177,9 +177,9 @@ class RayDriver:
 
         made = []
         for copy in copies:
-            options = copy.options | (AS_GUEST if copy.guest else {})
+            options = copy.options | (AS_BORROWER if copy.borrows else {})
             copy.be(worker.options(**options).remote(where))
-            made += copy.ask(MAKE, copy.name, copy.last, like_here, *copy.recipe)
+            made += copy.ask(MAKE, copy.name, copy.last, like_here, *copy.packed)
         return made
 
     def start(self, together: list[RayProxy]) -> None:
@@ -216,12 +216,12 @@ class RayDriver:
             self._connect(copies)
 
     def _begin_somewhere(self, copies: list[RayProxy]) -> list[Promise]:
-        """Make actors; copies of a range that have lost their room begin as guests."""
+        """Make actors; copies of a range that have lost their room begin as borrowers."""
         self.lose_room(copies)
         asked = dict(zip(copies, self.begin(copies), strict=True))
         end = time.monotonic() + self.recovery.state.timeouts.first
         while time.monotonic() < end:
-            refs = {asked[c].call.done: c for c in copies if c.ranged and not c.guest}
+            refs = {asked[c].call.done: c for c in copies if c.ranged and not c.borrows}
             if not refs:
                 break
             over, late = ray.wait(list(refs), num_returns=len(refs), timeout=1.0, fetch_local=False)

@@ -1,7 +1,7 @@
 """A range of copies on Ray, such as `actor*4..16`: copies join and leave as nodes do.
 
-A copy joins when a node has resources for it. If its node is lost, it restarts as a guest on
-resources of others, so that none of its results is lost. A guest moves once a node has resources
+A copy joins when a node has resources for it. If its node is lost, it restarts as a borrower on
+resources of others, so that none of its results is lost. A borrower moves once a node has resources
 again. Else it leaves when its results are not needed any more, unless fewer than the least number
 of copies would be left. Its last snapshot is kept, and it restarts from that when it joins again.
 """
@@ -37,7 +37,7 @@ class ElasticRange:
         self._driver, self._reservation, self.liveness = driver, reservation, driver.liveness
         self.slots = [copy for copy in driver.every if copy.ranged]  # there or not
         self._states = [driver.recovery.state.copies[copy.index] for copy in self.slots]
-        driver.lose_room = self._mark_guests
+        driver.lose_room = self._mark_borrowers
 
     @in_sentences
     def rooms(self) -> set[int]:
@@ -58,9 +58,9 @@ class ElasticRange:
         """The copies that were started and are not ready yet."""
         return [i for i, state in enumerate(self._states) if state.coming]
 
-    def guests(self) -> list[int]:
+    def borrowers(self) -> list[int]:
         """The copies that run on another copy's node."""
-        return [i for i in self.here() if self.slots[i].guest]
+        return [i for i in self.here() if self.slots[i].borrows]
 
     def is_done(self, copy: int) -> bool:
         """Will nothing that a copy has made be requested again, whatever fails?"""
@@ -71,7 +71,7 @@ class ElasticRange:
     def come(self, copy: int) -> None:
         """Start a copy with its last state, without waiting for it."""
         slot, recovery = self.slots[copy], self._driver.recovery
-        slot.guest = False
+        slot.borrows = False
         recovery.tell(ev.Started, [slot.index])
         recovery.tell(ev.Coming, slot.index)
         slot.arrival = self._driver.begin([slot])[0]
@@ -83,7 +83,7 @@ class ElasticRange:
 
     @in_sentences
     def move(self, copies: Sequence[int]) -> None:
-        """Move guests to nodes that have resources for them."""
+        """Move borrowers to nodes that have resources for them."""
         self._driver.recovery.tell(ev.Moved, tuple(self.slots[i].index for i in copies))
 
     @in_sentences
@@ -122,12 +122,12 @@ class ElasticRange:
         kept.call.end()
         slot.log.base = kept
 
-    def _mark_guests(self, copies: list[RayProxy]) -> list[RayProxy]:
-        """Those of a range that have no room now are guests -> these."""
+    def _mark_borrowers(self, copies: list[RayProxy]) -> list[RayProxy]:
+        """Those of a range that have no room now are borrowers -> these."""
         mine = [copy for copy in copies if copy.ranged]
         if not mine:
             return []
         rooms = self._reservation.open(now=True)
         for copy in mine:
-            copy.guest = copy.place[1] not in rooms
-        return [copy for copy in mine if copy.guest]
+            copy.borrows = copy.place[1] not in rooms
+        return [copy for copy in mine if copy.borrows]

@@ -24,8 +24,8 @@ class RayProxy(Copy):
         self.driver, self.index, self.place, self.name = driver, index, place, name
         self.options: dict[str, Any] = {}  # what its actors ask of Ray
         self.ranged = False  # is its piece a range of copies, `actor*4..16`?
-        self.guest = False  # of a range: it runs without the resources it asks for
-        self.recipe = False, b""  # does its worker need jax, and the worker as bytes
+        self.borrows = False  # of a range: it runs without the resources it asks for
+        self.packed = False, b""  # does its worker need jax, and the worker as bytes
         self.log = RequestLog(has_snapshots=False)
         self.actor: Any = None
         self.arrival: Promise | None = None  # of where it is, while the run does not wait for it

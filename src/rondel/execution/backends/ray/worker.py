@@ -25,7 +25,7 @@ from rondel.execution.telemetry.timing import TimingSummary
 
 # What a process sets before JAX starts, and what a run's last bits depend on.
 _SETTINGS = re.compile(r"(JAX|XLA)_\w+|(PJRT_|RONDEL_)?NPROC|XDG_CACHE_HOME")
-_OWN = (MAKE, LISTEN, CONNECT)  # requests to the worker itself, not to its fragment
+_OWN = (MAKE, LISTEN, CONNECT)  # requests to the actor itself, not to its worker
 
 
 class Turn(NamedTuple):
@@ -82,12 +82,12 @@ class Worker:
 
     def __init__(self, where: Callable[[], Here]) -> None:
         self._name, self._where = "", where
-        self._fragment: Any = None
+        self._worker: Any = None
         self._jax = False
         self._transport: tuple[Any, ...] = ()  # what brings arrays in and out, if there are any
         self._failure: Elsewhere | None = None
         self._exchange: TcpListener | None = None
-        self._blackbox: crash_record.File | None = None
+        self._crash_record: crash_record.File | None = None
         self._epoch, self._number = 0, 0  # of the request that comes next
         self._bytes = 0  # that it has made
         self._keeping = 0.0
@@ -108,11 +108,11 @@ class Worker:
         sys.path += [entry for entry in surroundings["path"] if entry not in sys.path]
         with suppress(OSError):  # another machine may not have it
             os.chdir(surroundings["folder"])
-        self._fragment = unpack_worker(packed, surroundings["settings"])
+        self._worker = unpack_worker(packed, surroundings["settings"])
         here = self._where()
-        self._blackbox = crash_record.File(_page_of(here.actor, here.folder))
-        if hasattr(self._fragment, "record"):
-            self._fragment.record(self._blackbox.recorder)
+        self._crash_record = crash_record.File(_page_of(here.actor, here.folder))
+        if hasattr(self._worker, "record"):
+            self._worker.record(self._crash_record.recorder)
         left = (
             crash_record.take(_page_of(before, here.folder)) if before else crash_record.Remains()
         )
@@ -126,14 +126,14 @@ class Worker:
     def _stepped(self, *asked: Any) -> tuple[Any, TimingSummary | None]:
         """An answer to a policy, and now and then a timing summary."""
         name, *args = asked
-        step, meter = self.ask(request_named(name), *args), self._fragment.meter
+        step, meter = self.ask(request_named(name), *args), self._worker.meter
         return step, meter.summary() if meter.is_due() else None
 
     def connect(self, envs: Mapping[int, tuple[str, Number]], patience: Timeouts) -> None:
         """Connect the policy with its environments' actors."""
         lines = {e: TcpConnection(*at) for e, at in envs.items()}
         links = {e: RemoteEnvClient(line, patience, lambda step: step) for e, line in lines.items()}
-        self._fragment.connect(links)
+        self._worker.connect(links)
 
     def do(self, name: str, turn: Turn, *args: Any) -> tuple[Any, ...]:
         """A receipt and the results of a request, if it is its turn."""
@@ -147,7 +147,7 @@ class Worker:
         if request is KEEP:
             self._keeping = time.monotonic() - began
         self._bytes += _bytes(result) if self._jax and request is not KEEP else 0
-        if self._fragment is not None and (seen := self._fragment.timings_if_due()):
+        if self._worker is not None and (seen := self._worker.timings_if_due()):
             self._seen = pickle.dumps(seen)
         receipt = Receipt(self._bytes, self._seen, self._keeping)
         return receipt, *separate_results(request, result)
@@ -159,21 +159,21 @@ class Worker:
         try:
             if request in _OWN:
                 return getattr(self, request.name)(*args)
-            return serve_request(self._fragment, request, args, *self._transport)
+            return serve_request(self._worker, request, args, *self._transport)
         except Exception as error:
             self._failure = Elsewhere(pack(error, self._name))
         raise self._failure
 
     def close(self) -> None:
         """Free what the environments hold."""
-        fragment, self._fragment = self._fragment, None
-        if self._blackbox is not None:
-            self._blackbox.close()
+        worker, self._worker = self._worker, None
+        if self._crash_record is not None:
+            self._crash_record.close()
         try:
             if self._exchange is not None:
                 self._exchange.close()
-            if fragment is not None:
-                fragment.close()
+            if worker is not None:
+                worker.close()
         except Exception as error:
             raise Elsewhere(pack(error, self._name)) from None
 
@@ -183,7 +183,7 @@ class Worker:
 
 
 def _page_of(actor: str, folder: str) -> Path:
-    return Path(folder, f"rondel-blackbox-{actor}")
+    return Path(folder, f"rondel-crash-{actor}")
 
 
 def _bytes(tree: Any) -> int:

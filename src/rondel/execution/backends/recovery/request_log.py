@@ -69,11 +69,11 @@ class RequestLog:
         """Log nothing any more: the state is too large for a snapshot."""
         self.has_snapshots, self.base, self.answered = False, None, []
 
-    def queue_all(self, recipe: bytes, episodes: int, redo: Redo, piece: int) -> None:
+    def queue_all(self, packed: bytes, episodes: int, redo: Redo, piece: int) -> None:
         """Line up in `unsent` all that a new incarnation must be sent."""
         open_ = [*self.sent.values(), *self.unsent]
         waited = [asked.promises for asked in open_ if asked.request is MAKE]
-        first = [LoggedRequest(MAKE, (recipe,), waited[0] if waited else None)]
+        first = [LoggedRequest(MAKE, (packed,), waited[0] if waited else None)]
         others = [asked for asked in open_ if not asked.request.starts]
         self.unsent = deque([*first, *self.replay(episodes, redo, piece), *others])
         self.sent = {}

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from rondel.run.storage import checkpoint, locate
-from run import saved
+from run import small_checkpoints
 
 CACHE = os.environ["JAX_COMPILATION_CACHE_DIR"]
 STEPS = 6_000
@@ -83,6 +83,6 @@ def remains(folder: Path):
     for row in rows:
         del row["seconds"], row["steps_per_second"]
     newest = locate.find_checkpoint(folder)
-    saved.verify(newest)
+    small_checkpoints.verify(newest)
     arrays = [(newest / name).read_bytes() for name in sorted(os.listdir(newest))]
     return rows, arrays, sorted(os.listdir(folder)), sorted(os.listdir(newest))

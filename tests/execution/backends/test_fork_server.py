@@ -107,39 +107,39 @@ def _eventually(true, seconds=10.0):
 
 
 @pytest.fixture(scope="module")
-def spawner():
-    with closing(ForkServer([__name__, "numpy.random"])) as spawner:
-        yield spawner
+def fork_server():
+    with closing(ForkServer([__name__, "numpy.random"])) as fork_server:
+        yield fork_server
 
 
 @pytest.fixture
 def fresh():
     """One that a test may break."""
-    with closing(ForkServer([__name__])) as spawner:
-        yield spawner
+    with closing(ForkServer([__name__])) as fork_server:
+        yield fork_server
 
 
-def _start(spawner, function, payload=b""):
+def _start(fork_server, function, payload=b""):
     """A child of this module, and the channel to it."""
     mine, theirs = pair()
     with closing(theirs):
-        child = spawner.spawn(f"{__name__}:{function}", [theirs.fileno()], payload)
+        child = fork_server.spawn(f"{__name__}:{function}", [theirs.fileno()], payload)
     return child, mine
 
 
 @pytest.mark.parametrize("size", [0, 5, 20_000_000])
-def test_a_child_gets_its_payload_and_files(spawner, size):
-    child, channel = _start(spawner, "echo", b"x" * size)
+def test_a_child_gets_its_payload_and_files(fork_server, size):
+    child, channel = _start(fork_server, "echo", b"x" * size)
     with closing(channel):
         assert channel.receive(30) == b"x" * size
         channel.send("hello")
         assert channel.receive(10) == "hello"
-        assert spawner.status(child.pid) is None
-    assert spawner.status(child.pid, 10) == "exited with 0"
+        assert fork_server.status(child.pid) is None
+    assert fork_server.status(child.pid, 10) == "exited with 0"
 
 
-def test_a_child_starts_clean(spawner):
-    (one, _), (other, _) = (_report(spawner), _report(spawner))
+def test_a_child_starts_clean(fork_server):
+    (one, _), (other, _) = (_report(fork_server), _report(fork_server))
     own = {1, 2, one["passed"]}
     kinds = {fd: what.partition(":")[0] for fd, what in one["files"].items() if fd not in own}
     assert kinds.pop(0) == "/dev/null"
@@ -152,69 +152,71 @@ def test_a_child_starts_clean(spawner):
         assert mine != theirs
 
 
-def _report(spawner):
-    child, channel = _start(spawner, "report")
+def _report(fork_server):
+    child, channel = _start(fork_server, "report")
     with closing(channel):
         return channel.receive(30), child
 
 
 def test_what_fails_is_printed(capfd):
-    with closing(ForkServer([__name__])) as spawner:  # not a fixture: capfd starts with the test
+    with closing(
+        ForkServer([__name__])
+    ) as fork_server:  # not a fixture: capfd starts with the test
         for target, words in ((f"{__name__}:fail", "the user's own words"), ("no:run", "'no'")):
-            child = spawner.spawn(target)
-            assert spawner.status(child.pid, 30) == "exited with 1"
+            child = fork_server.spawn(target)
+            assert fork_server.status(child.pid, 30) == "exited with 1"
             printed = capfd.readouterr().err
             assert "Traceback" in printed
             assert words in printed
 
 
-def test_exit_status_in_words(spawner):
-    child, channel = _start(spawner, "leave")
+def test_exit_status_in_words(fork_server):
+    child, channel = _start(fork_server, "leave")
     channel.close()
-    assert spawner.status(child.pid, 30) == "exited with 3"
+    assert fork_server.status(child.pid, 30) == "exited with 3"
 
 
 @pytest.mark.parametrize("kill", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT])
-def test_a_killed_child_is_told_of(spawner, kill):
-    child, channel = _start(spawner, "echo")
+def test_a_killed_child_is_told_of(fork_server, kill):
+    child, channel = _start(fork_server, "echo")
     with closing(channel):
         channel.receive(30)
         os.kill(child.pid, kill)
         with pytest.raises(Gone):
             channel.receive(10)
-    assert spawner.status(child.pid, 10) == f"was killed by {kill.name}"
-    assert spawner.status(child.pid + 1) is None
+    assert fork_server.status(child.pid, 10) == f"was killed by {kill.name}"
+    assert fork_server.status(child.pid + 1) is None
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_wish_to_stop_is_the_drivers_alone(signum):
-    with closing(ForkServer([__name__])) as spawner:
-        os.kill(spawner._server.pid, signum)  # before it has run a line
-        child, channel = _start(spawner, "echo")
+    with closing(ForkServer([__name__])) as fork_server:
+        os.kill(fork_server._server.pid, signum)  # before it has run a line
+        child, channel = _start(fork_server, "echo")
         with closing(channel):
             channel.receive(30)
-            os.kill(spawner._server.pid, signum)
+            os.kill(fork_server._server.pid, signum)
             os.kill(child.pid, signum)
             channel.send("still there")
             assert channel.receive(10) == "still there"
         assert signum not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
-def test_what_a_child_starts_can_be_ended(spawner):
-    _, channel = _start(spawner, "start_others")
+def test_what_a_child_starts_can_be_ended(fork_server):
+    _, channel = _start(fork_server, "start_others")
     with closing(channel):
         assert channel.receive(30) == (-signal.SIGTERM, -signal.SIGTERM)
 
 
-def test_many_spawns_keep_no_files(spawner):
+def test_many_spawns_keep_no_files(fork_server):
     def spawn_and_end():
-        child, channel = _start(spawner, "echo")
+        child, channel = _start(fork_server, "echo")
         channel.close()
-        assert spawner.status(child.pid, 30) == "exited with 0"
+        assert fork_server.status(child.pid, 30) == "exited with 0"
         return child.pid
 
     spawn_and_end()
-    server = spawner._server.pid
+    server = fork_server._server.pid
     before = len(_files("self")), len(_files(server))
     pids = [spawn_and_end() for _ in range(50)]
     assert (len(_files("self")), len(_files(server))) == before
@@ -223,18 +225,18 @@ def test_many_spawns_keep_no_files(spawner):
 
 def test_close_leaves_nothing():
     files, processes = len(_files("self")), _children()
-    spawner = ForkServer([__name__])
-    sleeping, channel = _start(spawner, "sleep")
+    fork_server = ForkServer([__name__])
+    sleeping, channel = _start(fork_server, "sleep")
     channel.close()
-    stopped, channel = _start(spawner, "sleep")
+    stopped, channel = _start(fork_server, "sleep")
     channel.close()
     os.kill(stopped.pid, signal.SIGSTOP)
-    ends_itself, channel = _start(spawner, "echo")
+    ends_itself, channel = _start(fork_server, "echo")
     channel.close()
-    spawner.close(timeout=0.5)
-    spawner.close()
-    assert spawner.status(ends_itself.pid) == "exited with 0"
-    for pid in (sleeping.pid, stopped.pid, ends_itself.pid, spawner._server.pid):
+    fork_server.close(timeout=0.5)
+    fork_server.close()
+    assert fork_server.status(ends_itself.pid) == "exited with 0"
+    for pid in (sleeping.pid, stopped.pid, ends_itself.pid, fork_server._server.pid):
         assert not os.path.exists(f"/proc/{pid}")
     assert (len(_files("self")), _children()) == (files, processes)
 
@@ -250,8 +252,8 @@ def test_close_gives_children_time(fresh):
 
 def test_close_while_the_server_still_imports():
     processes = _children()
-    spawner = ForkServer(["rondel.nowhere"])
-    spawner.close()
+    fork_server = ForkServer(["rondel.nowhere"])
+    fork_server.close()
     assert _children() == processes
 
 
@@ -259,7 +261,7 @@ def test_a_dead_server_is_noticed_and_its_children_end(fresh):
     child, channel = _start(fresh, "echo")
     channel.receive(30)
     os.kill(fresh._server.pid, signal.SIGKILL)
-    with pytest.raises(RondelError, match="starts others was killed by SIGKILL"):
+    with pytest.raises(RondelError, match="the fork server was killed by SIGKILL"):
         fresh.spawn(f"{__name__}:echo")
     assert fresh.status(child.pid, 0.1) is None
     channel.send("the child lives on")
@@ -281,10 +283,10 @@ def test_a_dead_server_is_noticed_and_its_children_end(fresh):
 
 def test_a_preload_that_fails_is_told_of(capfd):
     with (
-        closing(ForkServer(["rondel.nowhere"])) as spawner,
+        closing(ForkServer(["rondel.nowhere"])) as fork_server,
         pytest.raises(RondelError, match="exited with 1"),
     ):
-        spawner.spawn("os:getpid")
+        fork_server.spawn("os:getpid")
     assert "No module named 'rondel.nowhere'" in capfd.readouterr().err
 
 
@@ -306,12 +308,12 @@ def test_an_interrupted_spawn_does_not_answer_the_next(fresh, monkeypatch):
 
 
 def test_jax_is_preloaded_but_not_started(capfd):
-    with closing(ForkServer([__name__, "jax"])) as spawner:
+    with closing(ForkServer([__name__, "jax"])) as fork_server:
         for _ in range(2):
-            child, channel = _start(spawner, "sum_on_jax")
+            child, channel = _start(fork_server, "sum_on_jax")
             with closing(channel):
                 assert channel.receive(60) == 45.0
-            assert spawner.status(child.pid, 30) == "exited with 0"
+            assert fork_server.status(child.pid, 30) == "exited with 0"
     assert capfd.readouterr().err == ""
 
 
@@ -323,11 +325,11 @@ open("ran", "a").write("x")  # no guard: whoever imports this is seen
 from rondel.execution.backends.wire.socket_channel import pair
 from rondel.execution.backends.processes.fork_server import ForkServer
 
-spawner = ForkServer()
-pids = [spawner._server.pid]
+fork_server = ForkServer()
+pids = [fork_server._server.pid]
 for _ in range(3):
     mine, theirs = pair()
-    pids.append(spawner.spawn("worker:tell", [theirs.fileno()], {payload}).pid)
+    pids.append(fork_server.spawn("worker:tell", [theirs.fileno()], {payload}).pid)
     theirs.close()
     assert mine.receive(30) == pids[-1]
 """
@@ -382,7 +384,7 @@ def test_a_killed_driver_leaves_nobody(tmp_path, how):
 
 
 def test_the_users_main_runs_once(tmp_path):
-    with _drive(tmp_path, "spawner.close(0)") as driver:
+    with _drive(tmp_path, "fork_server.close(0)") as driver:
         assert driver.wait(30) == 0
     assert (tmp_path / "ran").read_text() == "x"
 

@@ -274,9 +274,9 @@ class Child(NamedTuple):  # also the name of something in rondel
 note = Child.note
 first_by_cloudpickle = {first}
 arena, (mine, theirs) = Arena(), pair()
-spawner = ForkServer()
+fork_server = ForkServer()
 task = cloudpickle.dumps(Child(1) if first_by_cloudpickle else None)
-spawner.spawn("worker:answer", [theirs.fileno(), arena.fd], task)
+fork_server.spawn("worker:answer", [theirs.fileno(), arena.fd], task)
 (view,) = map(View, mine.receive_fds(30)[1])
 sizes = []
 for i in range(3):
@@ -291,7 +291,7 @@ tree["in"].note()
 assert len(calls) == 1
 mine.close()
 theirs.close()
-spawner.close()
+fork_server.close()
 """
 
 WORKER = """

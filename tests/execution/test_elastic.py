@@ -23,8 +23,8 @@ from rondel.plan.plan import Plan
 
 HOUSED = Slot(here=True)
 COMING = Slot(here=False, coming=True)
-GUEST = Slot(here=True, guest=True, room=False)
-BUSY_GUEST = GUEST._replace(done=False)
+BORROWER = Slot(here=True, borrows=True, room=False)
+BUSY_GUEST = BORROWER._replace(done=False)
 AWAY = Slot(here=False, room=False)
 ROOM = Slot(here=False, room=True)
 
@@ -32,18 +32,22 @@ TABLE = {
     "all are there": ([HOUSED, HOUSED], 1, Orders([0, 1], [], [], [])),
     "those with room come": ([HOUSED, ROOM, AWAY, ROOM], 1, Orders([0], [1, 3], [], [])),
     "once": ([HOUSED, COMING], 1, Orders([0], [], [], [])),
-    "a guest goes": ([HOUSED, GUEST], 1, Orders([0], [], [], [1])),
+    "a borrower goes": ([HOUSED, BORROWER], 1, Orders([0], [], [], [1])),
     "but not with what it made": ([HOUSED, BUSY_GUEST], 1, Orders([0], [], [], [])),
-    "guests act if too few are left": ([HOUSED, GUEST, GUEST], 2, Orders([0, 1, 2], [], [], [])),
-    "guests alone act": ([GUEST, GUEST], 1, Orders([0, 1], [], [], [])),
-    "until someone has come": ([GUEST, COMING], 1, Orders([0], [], [], [])),
-    "a guest with room moves, busy or not, and acts meanwhile": (
+    "borrowers act if too few are left": (
+        [HOUSED, BORROWER, BORROWER],
+        2,
+        Orders([0, 1, 2], [], [], []),
+    ),
+    "borrowers alone act": ([BORROWER, BORROWER], 1, Orders([0, 1], [], [], [])),
+    "until someone has come": ([BORROWER, COMING], 1, Orders([0], [], [], [])),
+    "a borrower with room moves, busy or not, and acts meanwhile": (
         [BUSY_GUEST._replace(room=True)],
         1,
         Orders([0], [], [0], []),
     ),
     "if enough have room too": (
-        [HOUSED, GUEST._replace(room=True)],
+        [HOUSED, BORROWER._replace(room=True)],
         1,
         Orders([0], [], [1], []),
     ),
@@ -58,7 +62,7 @@ def test_orders(case: str) -> None:
 
 def test_someone_acts_whoever_has_room() -> None:
     """As long as the least are here, with room or without."""
-    kinds = (HOUSED, COMING, GUEST, BUSY_GUEST, GUEST._replace(room=True), AWAY, ROOM)
+    kinds = (HOUSED, COMING, BORROWER, BUSY_GUEST, BORROWER._replace(room=True), AWAY, ROOM)
     for slots in product(kinds, repeat=3):
         here = [i for i, slot in enumerate(slots) if slot.here]
         orders = decide(slots, 1)
@@ -100,7 +104,7 @@ class Halls(Inline):
     def coming(self) -> set[int]:
         return set(self.arriving)
 
-    def guests(self) -> set[int]:
+    def borrowers(self) -> set[int]:
         return set(self.without)
 
     def is_done(self, copy: int) -> bool:
@@ -109,11 +113,11 @@ class Halls(Inline):
     def come(self, copy: int) -> None:
         assert copy not in {*self.running, *self.arriving}
         make, args = self._made(copy)
-        fragment = self._copies[copy].worker = make(*args)  # another one, that knows nothing
+        worker = self._copies[copy].worker = make(*args)  # another one, that knows nothing
         if copy in self.kept:
-            fragment.take_over(dict(self.kept[copy]), 7)
+            worker.take_over(dict(self.kept[copy]), 7)
         else:
-            fragment.begin()
+            worker.begin()
         self.arriving[copy] = 3
 
     def move(self, copies: Sequence[int]) -> None:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from rondel.run.storage import checkpoint
 from rondel.run.storage.checkpoint import CheckpointError
 from rondel.run.storage.locate import MEMORY, META, STATE
-from run import saved
-from run.saved import save_small, small
+from run import small_checkpoints
+from run.small_checkpoints import save_small, small
 
 pytestmark = pytest.mark.fault
 
@@ -45,7 +45,7 @@ def damage(request, pair):
     replace.data = data
     yield replace
     path.write_bytes(data)
-    saved.verify(newest)
+    small_checkpoints.verify(newest)
 
 
 def test_every_flipped_byte_is_noticed(damage):
@@ -109,7 +109,7 @@ def test_a_meta_that_a_stranger_sealed_is_noticed_too(tmp_path_factory, content)
         body = json.dumps(meta).encode().removesuffix(b"}")
         (path / META).write_bytes(body + checkpoint._seal(body))
         with pytest.raises(CheckpointError, match=r"is damaged|newer Rondel"):
-            saved.verify(path)
+            small_checkpoints.verify(path)
 
 
 def test_a_missing_file_is_noticed(pair, tmp_path):
@@ -118,7 +118,7 @@ def test_a_missing_file_is_noticed(pair, tmp_path):
         shutil.copytree(pair[1], copy)
         (copy / name).unlink()
         with pytest.raises(CheckpointError, match=rf"{name} can't be read: No such file"):
-            saved.verify(copy)
+            small_checkpoints.verify(copy)
 
 
 def test_a_pipe_in_place_of_a_file_does_not_hang(pair, tmp_path):
@@ -127,7 +127,7 @@ def test_a_pipe_in_place_of_a_file_does_not_hang(pair, tmp_path):
     (copy / STATE).unlink()
     os.mkfifo(copy / STATE)
     with pytest.raises(CheckpointError, match="it is not a file"):
-        saved.verify(copy)
+        small_checkpoints.verify(copy)
 
 
 def test_the_offer_skips_older_ones_that_are_damaged_too(tmp_path):
@@ -135,10 +135,10 @@ def test_the_offer_skips_older_ones_that_are_damaged_too(tmp_path):
     for path in (second, third):
         (path / STATE).write_bytes(b"")
     with pytest.raises(CheckpointError, match=f"An older one is good: {first}.$"):
-        saved.verify(third)
+        small_checkpoints.verify(third)
     (first / META).unlink()
     with pytest.raises(CheckpointError, match="No older one is good"):
-        saved.verify(third)
+        small_checkpoints.verify(third)
 
 
 def test_a_newer_format_is_a_sentence(tmp_path, monkeypatch):

@@ -103,7 +103,7 @@ WORLD = make("gymnasium:CartPole-v1")
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
-    """What fragments that are made here ask for, and close."""
+    """What workers that are made here ask for, and close."""
     seen: dict[str, list[Any]] = {"memory": [], "closed": []}
     monkeypatch.setattr(stage_worker, "check_fits_in_memory", seen["memory"].append)
     monkeypatch.setattr(HostEnvs, "close", lambda self: seen["closed"].append(self))

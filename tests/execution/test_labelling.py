@@ -159,13 +159,13 @@ def test_rows_have_keys_of_their_own_and_blocks(rows: int, size: int) -> None:
 def test_labels_know_the_learner_as_it_was_when_the_round_began_to_learn() -> None:
     """Updates move it on; what labels are made of stays until the next round's summary."""
     home = parse("actor | memory | gradient+update")
-    fragment = StageWorker(TASK, home, 2, 0)
-    fragment.absorb((jnp.zeros((LANES, 4)), jnp.ones(LANES)))
-    before = fragment._known
-    fragment.update(GradientContribution(fragment.learner.params, jnp.float32(1.0), {}))
-    assert fragment._known is before
+    worker = StageWorker(TASK, home, 2, 0)
+    worker.absorb((jnp.zeros((LANES, 4)), jnp.ones(LANES)))
+    before = worker._known
+    worker.update(GradientContribution(worker.learner.params, jnp.float32(1.0), {}))
+    assert worker._known is before
     jax.tree.map(np.testing.assert_array_equal, before[1], before[0])  # the target, at first
     with pytest.raises(AssertionError):
-        jax.tree.map(np.testing.assert_array_equal, fragment.learning()[1], before[1])
+        jax.tree.map(np.testing.assert_array_equal, worker.learning()[1], before[1])
     assert StageWorker(TASK, parse(HOME), 3, 0).labels is False
     assert StageWorker(TASK, parse(HOME), 2, 1).labels is True

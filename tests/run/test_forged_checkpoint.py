@@ -17,9 +17,9 @@ from rondel import RondelError
 from rondel.run.storage import checkpoint, locate, run_folder
 from rondel.run.storage.checkpoint import CheckpointError
 from rondel.run.storage.locate import META, STATE
-from run import saved
-from run.saved import save_small, small
+from run import small_checkpoints
 from run.small import PPO
+from run.small_checkpoints import save_small, small
 
 
 def seal(path, meta):
@@ -225,9 +225,9 @@ def test_files_of_a_terabyte_are_refused_at_once(tmp_path):
         with (path / name).open("r+b") as file:
             file.truncate(2**40)
         with pytest.raises(CheckpointError, match=f"{name} is damaged"):
-            saved.verify(path)
+            small_checkpoints.verify(path)
         (path / name).write_bytes(data)
-    saved.verify(path)
+    small_checkpoints.verify(path)
 
 
 def test_a_place_that_can_not_be_looked_at_is_a_sentence(tmp_path):

@@ -14,8 +14,9 @@ from typing import NoReturn
 import pytest
 
 import rondel
+from rondel import watchdog
 from rondel.envs.errors import EnvError
-from rondel.envs.guard import crash_report, watchdog
+from rondel.envs.guard import crash_report
 from rondel.run.playback import evaluate
 from rondel.run.setup import prepare
 from rondel.run.training import train_loop
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.fault
 _PROGRAM = """
     import ctypes, os, sys, time, warnings
     from envs.strange import Plain
-    from rondel.envs.guard import watchdog
+    from rondel import watchdog
     from rondel.envs.guard.check import check
     from rondel.envs.registry import make
     from rondel.envs.guard.crash_report import report_if_process_dies
@@ -184,7 +185,7 @@ def test_built_in_environments_meet_no_guard(
 
 
 def test_a_call_within_another_leaves_that_its_time() -> None:
-    dog = watchdog.Watchdog(0.2, "here")
+    dog = watchdog.Watchdog(0.2, "here", EnvError)
     late = pytest.raises(EnvError, match=r"^own:X has taken 0.2 s in make\(\) here\.")
     with late, dog.watch("own:X", "make()"):
         with dog.watch("own:X", "reset()"):

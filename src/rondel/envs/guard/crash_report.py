@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn
 
-from rondel.envs.guard.watchdog import Watchdog
+from rondel.envs.errors import EnvError
+from rondel.watchdog import Watchdog
 
 EXITED_EARLY = "os._exit was called in this process, by an environment or a library."
 _LONGEST = 300  # letters of an action
@@ -28,7 +29,7 @@ def report_if_process_dies(seconds: float) -> Iterator[None]:
     """
     global _trial
     outer = _trial
-    mine = Watchdog(seconds, "when it was tried out before the run", native=True)
+    mine = Watchdog(seconds, "when it was tried out before the run", EnvError, native=True)
     was_enabled = faulthandler.is_enabled()
     try:
         _trial = mine

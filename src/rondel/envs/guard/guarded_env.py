@@ -9,8 +9,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from rondel.envs.guard.watchdog import Watchdog
+from rondel.envs.errors import EnvError
 from rondel.types import Env, HostWorld, ShownEnv, Step
+from rondel.watchdog import Watchdog
 
 DEADLINE = 600.0  # seconds, unless a run has one of its own
 FIRST = 60.0  # seconds at least for the first call of each kind
@@ -42,7 +43,7 @@ class _Guarded:
     def __init__(self, env_id: str, make: Callable[[], ShownEnv], seconds: float) -> None:
         self._id, self._seconds = env_id, seconds
         self._done: set[str] = set()  # kinds of calls that came back
-        self._watchdog = Watchdog(seconds, "while it was played in")
+        self._watchdog = Watchdog(seconds, "while it was played in", EnvError)
         try:
             self._env = self._call("make", make)
         except BaseException:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from rondel.execution.backends.lowering import Kind, lower
 from rondel.execution.backends.protocol import Copy, Restarts, worker_factory
 from rondel.execution.hostenv.host_envs import DirectEnvClient
 from rondel.execution.requests import LEARN, STEP, Request, stage_of
-from rondel.execution.telemetry.timeouts import HangWarning
 from rondel.execution.telemetry.timing import PYTHON, Meter, PiggybackedTimings, ready
 from rondel.execution.workers.data_parallel import data_parallel_programs
 from rondel.execution.workers.gradient_parallel import gradient_parallel_programs
@@ -19,6 +19,7 @@ from rondel.execution.workers.stage_worker import StageWorker
 from rondel.plan.parser import parse
 from rondel.plan.plan import Plan, copy_name, env_copies_of, has_separate_envs
 from rondel.types import Env
+from rondel.watchdog import Call, Watchdog
 
 
 class InlineProxy(Copy):
@@ -66,7 +67,7 @@ class Inline:
 
     def __init__(self, devices: int | None = None, deadline: float = 600.0) -> None:
         self._devices, self._deadline = devices, deadline
-        self._watch: HangWarning | None = None
+        self._watch: Watchdog | None = None
         self._copies: list[InlineProxy] = []
         self.meter = Meter()  # of this thread: the driver's and all copies'
 
@@ -76,7 +77,8 @@ class Inline:
         if kind is Kind.DATA_PARALLEL:
             return self._one_worker(data_parallel_programs, task, plan)
         if not isinstance(task.env, Env):
-            self._watch = HangWarning(task.env.spec.id, self.meter, self._deadline)
+            find = partial(_host_step, task.env.spec.id, self.meter, self._deadline)
+            self._watch = Watchdog(self._deadline, find=find)
         if kind is Kind.GRADIENT_PARALLEL:
             return self._one_worker(gradient_parallel_programs, task, plan)
         pieces: list[list[Any]] = []
@@ -122,3 +124,10 @@ class Inline:
         with ExitStack() as everyone:  # also when one of them fails to
             for copy in copies:
                 everyone.callback(copy.worker.close)
+
+
+def _host_step(env_id: str, meter: Meter, seconds: float) -> Call | None:
+    """The step that an environment outside JAX is in, if it is in one."""
+    stage, ended = meter.newest()
+    # the policy ended last, so it is the environment's turn
+    return Call(env_id, "step", seconds, ended) if stage == "policy" else None

@@ -129,10 +129,10 @@ class Meter:
         seconds = self._last - self._began
         return TimingSummary(f"{os.getpid()}-{id(self)}", seconds, buckets, resident())
 
-    def newest(self) -> tuple[str, float, float]:
-        """The stage marked last, when, and how many seconds ago; another thread may call it."""
+    def newest(self) -> tuple[str, float]:
+        """The stage marked last, and when; another thread may call it."""
         stage, _, _, ended = self._events[-1] if self._events else ("", "", 0.0, self._began)
-        return stage, ended, self._clock() - ended
+        return stage, ended
 
     def is_due(self) -> bool:
         """Should the next reply have a summary? At most once a second."""

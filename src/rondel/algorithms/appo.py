@@ -27,7 +27,7 @@ from rondel.types import Algorithm, Array, EnvSpec, Network, Tree
 
 CARD = impala.CARD._replace(
     paper="IMPACT: Importance Weighted Asynchronous Architectures with Clipped Target Networks, "
-    "arXiv 1912.00167",
+    "arXiv 1912.00167"
 )
 
 

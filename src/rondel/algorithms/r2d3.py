@@ -22,7 +22,7 @@ from rondel.types import Algorithm, EnvSpec, Memory, Network, Trajectory, Tree
 
 CARD = r2d2.CARD._replace(
     paper="Making Efficient Use of Demonstrations to Solve Hard Exploration Problems, arXiv "
-    "1909.01387",
+    "1909.01387"
 )
 
 

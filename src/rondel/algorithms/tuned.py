@@ -2,9 +2,8 @@
 
 `rondel train` starts from these and prints them. Besides fields of the algorithm's `Config` a row
 may set those of the run: lanes, block, normalise_observations, scale_rewards. Results are in
-benchmarks/learning and benchmarks/games. Settings for LunarLander-v3, HalfCheetah-v5, Pong-v5,
-Breakout-MinAtar and of ars for Hopper-v5 and HalfCheetah-v5 are from publications. Those of gorila
-and of ars for the latter two have not been run to the end yet.
+benchmarks/learning and benchmarks/games. Settings for LunarLander-v3, HalfCheetah-v5, Pong-v5 and
+Breakout-MinAtar are from publications.
 """
 
 from __future__ import annotations
@@ -118,7 +117,7 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
         "CartPole-v1": _LIGHT
         | {"learning_rate": 1e-3, "n_step": 10, "target_rate": 0.02}
         | {"epsilon_start": 1.0, "epsilon_end": 0.05}
-        | {"return_min": 0.0, "return_max": 100.0},
+        | {"return_min": 0.0, "return_max": 100.0}
     },
     # returns as distributions over 0 to 50: with a mean alone values diverged in some runs
     "apex": {
@@ -126,9 +125,8 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
         | {"batch": 128, "rollout": 4, "discount": 0.98, "anneal_steps": 300_000}
         | {"n_step": 10, "target_rate": 0.02}
         | {"returns": "categorical", "return_min": 0.0, "return_max": 50.0}
-        | {"learning_rate": 1e-3},
+        | {"learning_rate": 1e-3}
     },
-    "gorila": {"CartPole-v1": _AVERAGED | {"rollout": 2}},
     "r2d2": {
         "CartPole-v1": _REMEMBERED | {"anneal_steps": 1_000_000},
         "KeyDoor-v0": _REMEMBERED | {"updates": 8},
@@ -147,15 +145,10 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
         "HalfCheetah-v5": {"lanes": 4, "rollout": 1, "warmup": 5_000},
     },
     "qtopt": {
-        "Pendulum-v1": {
-            "updates_per_step": 0.5,
-            "batch": 64,
-            "discount": 0.98,
-            "hidden": (64, 64),
-        },
+        "Pendulum-v1": {"updates_per_step": 0.5, "batch": 64, "discount": 0.98, "hidden": (64, 64)}
     },
     "apex-ddpg": {
-        "Pendulum-v1": {"rollout": 1, "batch": 128, "discount": 0.98, "hidden": (64, 64)},
+        "Pendulum-v1": {"rollout": 1, "batch": 128, "discount": 0.98, "hidden": (64, 64)}
     },
     "a2c": {"CartPole-v1": _SMALL_ROUNDS | {"anneal_steps": 500_000}},
     "a3c": {"CartPole-v1": _SMALL_ROUNDS | {"anneal_steps": 1_000_000}},
@@ -164,8 +157,6 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
     "ars": {
         "CartPole-v1": {"lanes": 16, "block": 2, "rollout": 500},
         "Swimmer-v5": {"lanes": 8, "sigma": 0.5, "learning_rate": 0.1},
-        "Hopper-v5": {"lanes": 16, "block": 2, "top": 4, "learning_rate": 0.01, "sigma": 0.025},
-        "HalfCheetah-v5": {"lanes": 64, "top": 4},
     },
     # a search is faster for many lanes in one call, and four actors can still share them
     "alphazero": {

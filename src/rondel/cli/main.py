@@ -14,12 +14,7 @@ from rondel.run.training.signals import Terminated
 
 COMMANDS: dict[str, Command] = {
     command.name: command
-    for command in (
-        *training.COMMANDS,
-        *playback.COMMANDS,
-        *analysis.COMMANDS,
-        *listing.COMMANDS,
-    )
+    for command in (*training.COMMANDS, *playback.COMMANDS, *analysis.COMMANDS, *listing.COMMANDS)
 }
 
 

@@ -185,12 +185,7 @@ def prioritised(
 
 
 def _empty(
-    items_like: Transitions,
-    capacity: int,
-    batch: int,
-    shards: int,
-    ahead: int,
-    space: Space | None,
+    items_like: Transitions, capacity: int, batch: int, shards: int, ahead: int, space: Space | None
 ) -> Ring:
     lanes, length = items_like.valid.shape
     size = -(-capacity // (shards * lanes * length)) * length

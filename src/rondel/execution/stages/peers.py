@@ -39,9 +39,7 @@ class Peers(NamedTuple):
 ALONE = Peers()
 
 
-def average(
-    contributions: Sequence[GradientContribution],
-) -> tuple[Tree, dict[str, Array]]:
+def average(contributions: Sequence[GradientContribution]) -> tuple[Tree, dict[str, Array]]:
     """The mean of several copies' gradients and metrics by weight, summed in copy order."""
     if len(contributions) == 1:
         return contributions[0].grads, contributions[0].metrics

@@ -36,12 +36,7 @@ def fused_program(task: Task, others: Peers = ALONE) -> Any:
     """
 
     def advance(
-        seed: Array,
-        state: State,
-        memory: Tree,
-        lane: Array,
-        round: Array,
-        *limits: Array,
+        seed: Array, state: State, memory: Tree, lane: Array, round: Array, *limits: Array
     ) -> tuple[State, Tree, Round, Array]:
         def one(state: State, memory: Tree, i: Array) -> tuple[State, Tree, Round]:
             return compute_round(task, seed, state, memory, lane, round + i, others)

@@ -52,11 +52,7 @@ def gradient_parallel_programs(task: Task, parts: int) -> Programs:
         return compute_learning(task, seed, learner, memory, round, others)
 
     learn = jax.shard_map(
-        one_part,
-        mesh=mesh,
-        in_specs=(_SAME, _SAME, _SAME, _SAME),
-        out_specs=_SAME,
-        check_vma=False,
+        one_part, mesh=mesh, in_specs=(_SAME, _SAME, _SAME, _SAME), out_specs=_SAME, check_vma=False
     )
 
     def add(seed: Array, memory: Tree, items: Tree, round: Array) -> Tree:

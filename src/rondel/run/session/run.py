@@ -42,11 +42,7 @@ class Run:
     """A training run. Iterate over it to take its rounds one by one: each gives a `Report`."""
 
     def __init__(
-        self,
-        setup: Setup,
-        limits: Limits,
-        path: Path | None = None,
-        backend: Backend | None = None,
+        self, setup: Setup, limits: Limits, path: Path | None = None, backend: Backend | None = None
     ) -> None:
         self.setup, self.limits, self.path = setup, limits, path
         self.ring = Ring(setup.task, setup.plan, backend or create_backend(setup))

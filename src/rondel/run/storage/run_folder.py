@@ -195,12 +195,7 @@ PLACING = ("plan", "lag", "free", "on", "resources", "address", "deadline", "res
 
 
 def setup_from(
-    saved: SavedRun,
-    algorithm: Any,
-    env: Any,
-    config: Any,
-    network: Any,
-    placing: dict[str, Any],
+    saved: SavedRun, algorithm: Any, env: Any, config: Any, network: Any, placing: dict[str, Any]
 ) -> Setup:
     """The setup that `run_metadata` described, with the user's own parts passed again.
 

@@ -67,8 +67,7 @@ class Launcher:
                 links = [at for at in lines if copy in policies and at[0] == copy.copy]
                 driven = [at for at in lines if copy not in policies and at[1] == copy.copy]
                 start = copy.start._replace(
-                    links=tuple((e, *numbers[e]) for _, e in links),
-                    driven=len(driven),
+                    links=tuple((e, *numbers[e]) for _, e in links), driven=len(driven)
                 )
                 ends = [lines[at][0] for at in links] + [lines[at][1] for at in driven]
                 self._spawn(copy, start, [end.fileno() for end in ends])

@@ -94,12 +94,7 @@ class Worker:
         self._seen = b""
 
     def make(
-        self,
-        name: str,
-        before: str,
-        surroundings: dict[str, Any],
-        needs_jax: bool,
-        packed: bytes,
+        self, name: str, before: str, surroundings: dict[str, Any], needs_jax: bool, packed: bytes
     ) -> Arrived:
         """Make the worker, in surroundings like the driver's, in the place of actor `before`."""
         self._name, self._jax = name, needs_jax

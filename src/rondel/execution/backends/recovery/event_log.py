@@ -6,34 +6,45 @@ It is shown when a run fails. Requests, answers and looks at a healthy run are t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any
 
 from rondel.execution.backends.recovery import events as ev
 from rondel.execution.backends.recovery.policy import words
 
 _MOST = 200  # notes: the newest
-
-
-class Note(NamedTuple):
-    """One event, or several with the same words, one after the other."""
-
-    time: float  # of the last
-    happened: str
-    decided: str
-    times: int = 1
-
-    def __str__(self) -> str:
-        often = f" ({self.times} times)" if self.times > 1 else ""
-        return f"{self.happened}{often}" + (f" -> {self.decided}" if self.decided else "")
+_HAPPENED: dict[type, str] = {
+    ev.Withdrawn: "{copy} can't answer requests that wait for lost results",
+    ev.Looked: "No answer came for a while",
+    ev.Missed: "{copy} missed another copy: {sentence}",
+    ev.NobodyDied: "Results are lost: {sentence}",
+    ev.Died: "{ends}",
+    ev.Started: "Started {copies}",
+    ev.StartFailed: "{copy} {how}",
+    ev.Arrived: "{name} is there",
+    ev.Explained: "{name} {how}{action}",
+    ev.Coming: "{copy} is coming",
+    ev.Left: "{copy} has left",
+    ev.Moved: "There is room again for {copies}",
+    ev.SnapshotsTaken: "Snapshots were taken; too large: {too_large}",
+    ev.SnapshotsFailed: "Snapshots were lost on their way to the driver",
+}
+_DECIDED: dict[type, str] = {  # a warning says what its event says
+    ev.Restart: "restart {copies}{pause}",
+    ev.Pause: "try again{seconds}",
+    ev.FindCause: "look for a dead copy",
+    ev.Inspect: "replace {end}",
+    ev.TurnAway: "go on without {copy}",
+    ev.GiveUp: "end the run",
+}
 
 
 @dataclass
 class EventLog:
     """The last events, each with the instructions that followed."""
 
-    notes: deque[Note] = field(default_factory=lambda: deque(maxlen=_MOST))
+    notes: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=_MOST))
     troubles: int = 0  # events that were answered by more than a search for their cause
 
     def note(
@@ -42,77 +53,43 @@ class EventLog:
         """Keep an event, unless it is one of the frequent ones."""
         if isinstance(event, ev.Sent | ev.Replied | ev.RoundEnded):
             return
-        if isinstance(event, ev.Looked) and not instructions:
+        if isinstance(event, ev.Looked | ev.SnapshotsTaken) and not (
+            instructions or getattr(event, "too_large", ())
+        ):
             return
         names, searches = [*names], (ev.FindCause, ev.Inspect)
         self.troubles += any(not isinstance(one, searches) for one in instructions)
-        decided = "; ".join(filter(None, (_decided(one, names) for one in instructions)))
-        new = Note(event.time, _happened(event, names), decided)
-        if self.notes and self.notes[-1][1:3] == new[1:3]:
-            new = new._replace(times=self.notes.pop().times + 1)
-        self.notes.append(new)
+        said = [_in_words(event, _HAPPENED[type(event)], names)]
+        for one in instructions:
+            if template := _DECIDED.get(type(one)):
+                said.append(_in_words(one, template, names))
+        if self.notes and self.notes[-1][1] == " -> ".join(said):
+            self.notes.pop()  # of the same again and again, the last
+        self.notes.append((event.time, " -> ".join(said)))
 
     def __str__(self) -> str:
-        end = self.notes[-1].time if self.notes else 0.0
-        lines = [f"{note.time - end:9.1f} s  {note}" for note in self.notes]
+        end = self.notes[-1][0] if self.notes else 0.0
+        lines = [f"{time - end:9.1f} s  {said}" for time, said in self.notes]
         return "\n".join(["What happened to copies before this run ended:", *lines])
 
 
-def _happened(event: ev.Event, names: Sequence[str]) -> str:
-    match event:
-        case ev.Withdrawn(_, copy):
-            return f"{names[copy]} can't answer requests that wait for lost results"
-        case ev.Looked():
-            return "No answer came for a while"
-        case ev.Missed(_, copy, sentence):
-            return f"{names[copy]} missed another copy: {sentence}"
-        case ev.NobodyDied(_, sentence):
-            return f"Results are lost: {sentence}"
-        case ev.Died(_, ends):
-            return "; ".join(f"{names[end.copy]} {words(end)}" for end in ends)
-        case ev.Started(_, copies):
-            return f"Started {_list(copies, names)}"
-        case ev.StartFailed(_, copy, how):
-            return f"{names[copy]} {how}"
-        case ev.Arrived(_, _, name):
-            return f"{name} is there"
-        case ev.Explained(_, _, name, _, action, how):
-            return f"{name} {how or 'ended'} in {action}" if action else f"{name} {how or 'ended'}"
-        case ev.Coming(_, copy):
-            return f"{names[copy]} is coming"
-        case ev.Left(_, copy):
-            return f"{names[copy]} has left"
-        case ev.Moved(_, copies):
-            return f"There is room again for {_list(copies, names)}"
-        case ev.SnapshotsTaken(_, too_large):
-            large = f", but {_list(too_large, names)} had too much" if too_large else ""
-            return f"Snapshots were taken{large}"
-        case ev.SnapshotsFailed():
-            return "Snapshots were lost on their way to the driver"
-    raise TypeError(f"There are no words for {event!r}.")
+def _in_words(said: Any, template: str, names: Sequence[str]) -> str:
+    """An event or instruction by its template: copies by name, and only what is known."""
 
+    def field(name: str, value: Any) -> str:
+        match name:
+            case "copy":
+                return names[value]
+            case "end":
+                return names[value.copy]
+            case "ends":
+                return "; ".join(f"{names[end.copy]} {words(end)}" for end in value)
+            case "copies" | "too_large":  # without their processes, which are about to be others
+                return ", ".join(names[i].partition(" (")[0] for i in value)
+            case "pause" | "seconds":
+                return f" after {value:g} s" if value else ""
+            case "action":
+                return f" in {value}" if value else ""
+        return str(value)
 
-def _decided(instruction: ev.Instruction, names: Sequence[str]) -> str:
-    match instruction:
-        case ev.Restart(copies, pause):
-            return f"restart {_list(copies, names)}{_after(pause)}"
-        case ev.Pause(seconds):
-            return f"try again{_after(seconds)}"
-        case ev.FindCause():
-            return "look for a dead copy"
-        case ev.Inspect(end):
-            return f"replace {names[end.copy]}, which {end.how}"
-        case ev.TurnAway(copy):
-            return f"go on without {names[copy]}"
-        case ev.GiveUp():
-            return "end the run"
-    return ""  # a warning says what its event says
-
-
-def _after(seconds: float) -> str:
-    return f" after {seconds:g} s" if seconds else ""
-
-
-def _list(copies: Collection[int], names: Sequence[str]) -> str:
-    """Copies without their processes, which are about to be others."""
-    return ", ".join(names[i].partition(" (")[0] for i in copies)
+    return template.format(**{name: field(name, value) for name, value in said._asdict().items()})

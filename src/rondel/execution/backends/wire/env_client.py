@@ -25,10 +25,7 @@ class RemoteEnvClient(EnvClient):
     """
 
     def __init__(
-        self,
-        line: Channel | TcpConnection,
-        patience: Timeouts,
-        read: Callable[[Any], Step],
+        self, line: Channel | TcpConnection, patience: Timeouts, read: Callable[[Any], Step]
     ) -> None:
         self._line, self._patience, self._read = line, patience, read
         self._asked: dict[int, Request] = {}  # by first lane

@@ -118,7 +118,7 @@ def test_help_has_the_flags_that_matter(capsys: pytest.CaptureFixture[str]) -> N
         main.main(["explain", "dqn", "CartPole-v1", "--help"])
     assert exit_.value.code == 0
     text = capsys.readouterr().out
-    assert "Nothing starts." in text
+    assert "without running it." in text
     for flag in ("plan", "lag", "free", "no-free", "on", "resources", "lanes", "json", "no-tuned"):
         assert f"--{flag}" in text
     assert "--steps INT" not in text

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TextIO, TypeAlias
 
 import tyro
 
+from rondel.cli.arguments import checked, for_help, wants_help
 from rondel.errors import RondelError
 from rondel.execution.backends import registry
 
@@ -31,7 +32,7 @@ class LoadRun:
 
     path: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PATH")]
     """the folder of a run, or one of its checkpoints"""
-    env: str | None = None  # another environment, or again your own as module:name
+    env: str | None = None  # another environment, or your own again (module:name)
     algorithm: str | None = None  # module:function, if the run has an algorithm of your own
     network: str | None = None  # module:function, if the run has a network of your own
 
@@ -54,6 +55,7 @@ class Command(NamedTuple):
 def parse_as(kind: Any, argv: list[str], words: str) -> Any:
     """An instance of a dataclass; `words` are those of the command before its options."""
     config = (tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes)
+    kind, argv = (for_help(kind), argv) if wants_help(argv) else (kind, checked(kind, argv, words))
     with stdout_errors():  # `--help` prints there
         return tyro.cli(kind, args=argv, prog=f"rondel {words}", config=config)
 

@@ -56,6 +56,8 @@ def _dispatch(argv: list[str]) -> None:
     if argv[0] not in COMMANDS:
         near = closest_words(argv[0], COMMANDS)
         hint = f"Did you mean `rondel {near}`?" if near else f"Use one of {', '.join(COMMANDS)}."
+        if argv[0] in listing.LISTS:
+            hint = f"Use `rondel list {argv[0]}`."
         raise RondelError(f"There is no command {argv[0]!r}. {hint}")
     command = COMMANDS[argv[0]]
     command.run(command.parse(command, argv[1:]))

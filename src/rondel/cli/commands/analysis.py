@@ -12,7 +12,8 @@ from rondel.cli.command import Command, LoadRun, call, print_lines
 from rondel.run.profiling import diagnosis
 
 RunFolders: TypeAlias = Annotated[
-    tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="PATH...")
+    tyro.conf.Positional[tuple[str, ...]],
+    tyro.conf.arg(metavar="PATH...", help_behavior_hint="(required)"),
 ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from fnmatch import fnmatchcase
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias, get_args
 
 import tyro
 
@@ -14,12 +14,15 @@ from rondel.envs import registry as worlds
 from rondel.errors import RondelError
 from rondel.execution.backends import registry
 
+What: TypeAlias = Literal["algorithms", "backends", "worlds", "envs"]
+LISTS = get_args(What)
+
 
 @dataclasses.dataclass(frozen=True)
 class List:
     """List algorithms, backends, worlds or environments."""
 
-    what: tyro.conf.Positional[Literal["algorithms", "backends", "worlds", "envs"]]  # what to list
+    what: tyro.conf.Positional[What]  # what to list
     pattern: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[PATTERN]")] = ""
     """of environments, a part of the id, such as `pole`, or a pattern, such as 'gymnasium:*-v5'"""
 

@@ -33,7 +33,7 @@ class Watch(Playback):
 
     out: str | None = None  # a .gif or an .mp4; by default a new .gif in the run's folder
     episodes: int = 1  # how many to play
-    steps: int = 1_000  # the most that is shown of an episode
+    steps: int = 1_000  # steps of an episode to show at most
     fps: int = 30  # frames per second
     overwrite: bool = False  # replace an existing file
     json: bool = False  # print the result as one JSON object

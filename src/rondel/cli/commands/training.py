@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import rondel
 from rondel.algorithms import catalogue
+from rondel.cli.arguments import wants_help
 from rondel.cli.command import (
     Command,
     LoadRun,
@@ -48,15 +49,15 @@ class Train:
 class Flags(Options):
     """`Options` on the command line, where free is a pair of flags and neither may be given."""
 
-    free: bool = False  # learn from rollouts as they arrive, lag a bound; by default the plan's
+    free: bool = False  # learn from rollouts as they arrive; the lag is then an upper bound
     on: On = None  # the backend; by default processes for a cut plan, else inline
 
 
 @dataclasses.dataclass(frozen=True)
 class Explain:
-    """Show what `train` would run. Nothing starts.
+    """Show what `train` would run, without running it.
 
-    It also takes those options of `train` that change nothing here, such as --steps and --out.
+    All options of `train` are accepted; --steps, --out and the like have no effect.
     """
 
     tuned: bool = True  # start from the tuned settings for this environment, if there are any
@@ -71,9 +72,9 @@ class Resume(LoadRun):
     until_return: float | None = None  # stop when the last 100 episodes reach this mean return
     eval_episodes: int | None = None  # greedy episodes at the end; by default as many as before
     eval_every: int | None = None  # steps between evaluations during training, or 0
-    plan: str | None = None  # another plan; this and the next seven are by default the run's
+    plan: str | None = None  # another plan; by default the run's, as for the options below
     lag: int | None = None  # rounds that the acting weights may be behind
-    free: bool = False  # learn from rollouts as they arrive, with the lag as a bound
+    free: bool = False  # learn from rollouts as they arrive; the lag is then an upper bound
     on: On = None  # the backend
     resources: str | None = None  # what pieces request from Ray
     address: str | None = None  # a running Ray cluster to join
@@ -95,11 +96,10 @@ class Request(NamedTuple):
 def _parse_request(command: Command, argv: list[str]) -> Request:
     """ALGORITHM ENV [options]: the two say which options there are, and their defaults."""
     given = list(takewhile(lambda word: not word.startswith("-"), argv[:2]))
-    wants_help = bool({"-h", "--help"} & set(argv))
-    defaults: dict[str, Any] = {"Command": command.options() if wants_help else Train()}
+    defaults: dict[str, Any] = {"Command": command.options() if wants_help(argv) else Train()}
     if len(given) < 2:
         words = " ".join([command.name, *given])
-        if wants_help:
+        if wants_help(argv):
             parse_as(joined(**defaults, Options=Flags()), argv, f"{command.name} {command.usage}")
         lacks = "an environment" if given else "an algorithm and an environment"
         raise RondelError(

@@ -19,7 +19,7 @@ CARD = dqn.CARD._replace(
 
 @dataclass(frozen=True)
 class Config(dqn.Config):
-    """DQN's fields with the paper's defaults."""
+    """DQN's fields, with defaults for the paper's structure."""
 
     n_step: int = 3  # rewards summed before bootstrapping
     dueling: bool = True  # separate streams for state value and advantages

@@ -19,7 +19,7 @@ CARD = dqn.CARD._replace(
 
 @dataclass(frozen=True)
 class Config(dqn.Config):
-    """DQN's fields with the paper's defaults."""
+    """DQN's fields, with defaults for the paper's structure."""
 
     double: bool = False  # the online network chooses the next action, the target network values it
 

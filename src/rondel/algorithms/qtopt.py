@@ -43,7 +43,7 @@ class Config:
     """The algorithm's fields."""
 
     rollout: int = 1  # steps that each lane takes in a round
-    updates_per_step: float = 1.0  # gradient steps per environment step
+    updates_per_step: float = 1.0  # gradient steps per call of the environment
     batch: int = 256  # transitions per gradient step
     capacity: int = 200_000  # transitions kept in memory
     warmup: int = 1_000  # environment steps of random actions before the first gradient step

@@ -39,7 +39,7 @@ CARD = dqn.CARD._replace(
 
 @dataclass(frozen=True)
 class Config(dqn.Config):
-    """DQN's fields with the paper's defaults, and those of sequences."""
+    """DQN's fields, with defaults for the paper's structure, and those of sequences."""
 
     rollout: int = 40  # steps that each lane takes in a round
     updates: int = 2  # gradient steps per round

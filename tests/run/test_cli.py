@@ -188,14 +188,14 @@ def test_every_field_is_a_flag_with_its_comment(capsys: pytest.CaptureFixture[st
         (["train", "ppo", "CartPole-v1", "--steps", "x"], "--steps must be an integer, got 'x'."),
         (["train", "ppo", "CartPole-v1", "--steps", "1.5"], "must be an integer, got '1.5'."),
         (["train", "ppo", "CartPole-v1", "--seeds=1e999"], "must be an integer, got '1e999'."),
-        (["train", "ppo", "CartPole-v1", "--hidden", "8", "x"], "--hidden must be an integer"),
+        (["train", "ppo", "CartPole-v1", "--hidden", "8", "x"], "--hidden can't be '8', 'x'."),
         (["train", "ppo", "CartPole-v1", "--steps"], "--steps needs a value."),
         (["train", "ppo", "CartPole-v1", "--out", "--json"], "--out needs a value."),
         (
             ["train", "ppo", "CartPole-v1", "--log", "csv"],
-            "--log must be tensorboard or wandb, got",
+            "--log must be one of 'tensorboard', 'wandb', got 'csv'.",
         ),
-        (["train", "ppo", "CartPole-v1", "--json=yes"], "--json takes no value, got 'yes'."),
+        (["train", "ppo", "CartPole-v1", "--json=yes"], "takes no 'yes'"),
         (
             ["train", "ppo", "CartPole-v1", "--free", "3"],
             "`rondel train ppo CartPole-v1` takes no '3'",
@@ -211,7 +211,10 @@ def test_every_field_is_a_flag_with_its_comment(capsys: pytest.CaptureFixture[st
         (["record", "x"], "`rondel record` needs FILE."),
         (["plot"], "Name the folders of some runs"),
         (["envs"], "There is no command 'envs'. Use `rondel list envs`."),
-        (["list", "planets"], "WHAT must be algorithms, backends, worlds or envs, got 'planets'."),
+        (
+            ["list", "planets"],
+            "must be one of 'algorithms', 'backends', 'worlds', 'envs', got 'planets'.",
+        ),
         (["list", "envs", "pole", "car"], "takes no 'car'"),
         (["list", "algorithms", "pole"], "takes no pattern"),
         (["list", "envs", "planets"], "matches 'planets'. Use a part of an id"),
@@ -233,7 +236,7 @@ def test_bad_input_gets_a_sentence_and_status_2(
     assert out == ""
 
 
-@pytest.mark.parametrize("steps", ["1e5", "1e+5", "100_000", "100000.0"])
+@pytest.mark.parametrize("steps", ["1e5", "1e+5", "100_000"])
 def test_a_whole_number_may_have_an_exponent(
     steps: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TextIO, TypeAlias
 
 import tyro
 
-from rondel.cli.arguments import checked, for_help, wants_help
+from rondel.cli.arguments import parse
 from rondel.errors import RondelError
 from rondel.execution.backends import registry
 
@@ -54,10 +54,8 @@ class Command(NamedTuple):
 
 def parse_as(kind: Any, argv: list[str], words: str) -> Any:
     """An instance of a dataclass; `words` are those of the command before its options."""
-    config = (tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes)
-    kind, argv = (for_help(kind), argv) if wants_help(argv) else (kind, checked(kind, argv, words))
     with stdout_errors():  # `--help` prints there
-        return tyro.cli(kind, args=argv, prog=f"rondel {words}", config=config)
+        return parse(kind, argv, words)
 
 
 def joined(**defaults: Any) -> Any:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import rondel
 from rondel.algorithms import catalogue
-from rondel.cli.arguments import wants_help
 from rondel.cli.command import (
     Command,
     LoadRun,
@@ -96,10 +95,11 @@ class Request(NamedTuple):
 def _parse_request(command: Command, argv: list[str]) -> Request:
     """ALGORITHM ENV [options]: the two say which options there are, and their defaults."""
     given = list(takewhile(lambda word: not word.startswith("-"), argv[:2]))
-    defaults: dict[str, Any] = {"Command": command.options() if wants_help(argv) else Train()}
+    wants_help = bool({"-h", "--help"} & set(argv))
+    defaults: dict[str, Any] = {"Command": command.options() if wants_help else Train()}
     if len(given) < 2:
         words = " ".join([command.name, *given])
-        if wants_help(argv):
+        if wants_help:
             parse_as(joined(**defaults, Options=Flags()), argv, f"{command.name} {command.usage}")
         lacks = "an environment" if given else "an algorithm and an environment"
         raise RondelError(

@@ -39,7 +39,7 @@ from algorithms.test_ppo_memory import recurrent_task
 from execution import test_equality_control as control
 from execution.backends.same import gymnasium_cartpole
 from execution.test_equality import ENV, assert_equal, run, task
-from rondel.execution.backends.inline import Inline
+from rondel.execution.backends.lowering import lower
 from rondel.execution.loop.ring import Ring
 from rondel.plan.parser import parse
 
@@ -57,7 +57,7 @@ assert len(ring.policy) == 1 and ring.gradient is ring.policy
 begun = jax.tree.map(np.array, ring.learner())
 run(ring, stop)
 saved, at = jax.tree.map(np.array, (ring.tree(), ring.stored())), (ring.round, ring.steps)
-apart = Ring(made, plan, Inline(devices=1))
+apart = Ring(made, plan, lowering=lower(made, plan, in_driver=True, devices=1))
 assert len(apart.gradient) == 2
 rings = [ring]
 if world == "jax":  # another environment begins new episodes

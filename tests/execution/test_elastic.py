@@ -13,13 +13,13 @@ import pytest
 
 from execution.test_equality import task
 from rondel.execution.backends.inline import Inline
+from rondel.execution.backends.lowering import Lowering
 from rondel.execution.backends.protocol import Copy, worker_factory
 from rondel.execution.loop.elastic import Orders, Slot, decide
 from rondel.execution.loop.ring import Ring
 from rondel.execution.loop.rounds import Report
 from rondel.execution.loop.sync_loop import Limits, run_rounds
 from rondel.plan.parser import parse
-from rondel.plan.plan import Plan
 
 HOUSED = Slot(here=True)
 COMING = Slot(here=False, coming=True)
@@ -82,9 +82,9 @@ class Halls(Inline):
         self.without, self.arriving = set[int](), dict[int, int]()
         self.kept: dict[int, Any] = {}
 
-    def launch(self, task: Any, plan: Plan) -> list[list[Copy]]:
-        self._made = lambda i: worker_factory(task, plan, 0, i)
-        return super().launch(task, plan)
+    def launch(self, task: Any, lowering: Lowering) -> list[list[Copy]]:
+        self._made = lambda i: worker_factory(task, lowering.plan, 0, i)
+        return super().launch(task, lowering)
 
     def lose(self, *copies: int) -> None:
         self.open -= set(copies)

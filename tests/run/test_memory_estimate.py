@@ -23,7 +23,7 @@ SMALL = {name: value for name, value in DQN.items() if name != "tuned"}
 
 
 def estimate(setup: Setup) -> MemoryEstimate:
-    return shape_model.estimate(setup.task, setup.plan, setup.options.on)
+    return shape_model.estimate(setup.task, setup.lowering, setup.options.on)
 
 
 def held(tree: Any) -> int:

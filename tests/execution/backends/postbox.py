@@ -48,12 +48,11 @@ class Postbox(Copy):
 
 
 class Postboxes:
-    elastic = None
-
     def __init__(self):
         self.copies = []
 
-    def launch(self, task, plan):
+    def launch(self, task, lowering):
+        plan = lowering.plan
         assert not has_separate_envs(plan)
         pieces = []
         for piece, (_, copies, _) in enumerate(plan.pieces):

@@ -16,6 +16,7 @@ from execution.backends import stub
 from execution.backends.remains import eventually, runs
 from rondel.errors import RondelError
 from rondel.execution.backends import threads
+from rondel.execution.backends.lowering import Kind, Lowering
 from rondel.execution.backends.processes import backend as processes
 from rondel.execution.backends.processes import launcher
 from rondel.execution.backends.processes.backend import Processes
@@ -49,7 +50,7 @@ def launch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Launch]:
             monkeypatch.setattr(module, "_GRACE", 0.5)
         monkeypatch.setattr(timeouts, "START", first)
         started.append(kind(deadline))
-        (env, _), (policy,), (learner,) = started[-1].launch(None, PLAN)
+        (env, _), (policy,), (learner,) = started[-1].launch(None, Lowering(Kind.ROUNDS, PLAN))
         return started[-1], env, policy, learner
 
     yield start
@@ -282,6 +283,6 @@ def test_what_can_not_be_sent_gets_a_sentence(monkeypatch: pytest.MonkeyPatch) -
     backend = Processes()
     try:
         with pytest.raises(RondelError, match=r"can't be sent.*--on threads"):
-            backend.launch(None, PLAN)
+            backend.launch(None, Lowering(Kind.ROUNDS, PLAN))
     finally:
         backend.close()

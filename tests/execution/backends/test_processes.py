@@ -16,6 +16,7 @@ from execution.backends import same, tiny
 from execution.backends.remains import arena_sizes
 from rondel.errors import RondelError
 from rondel.execution.backends.inline import Inline
+from rondel.execution.backends.lowering import Kind, Lowering
 from rondel.execution.backends.processes.backend import Processes
 from rondel.execution.backends.protocol import Lost
 from rondel.execution.loop.ring import Ring
@@ -115,4 +116,4 @@ def test_memory_does_not_grow() -> None:
 
 def test_more_copies_than_a_machine_has_room_for() -> None:
     with pytest.raises(RondelError, match="241 copies; --on processes takes at most 240"):
-        Processes().launch(None, parse("env*239 | policy | learner"))
+        Processes().launch(None, Lowering(Kind.ROUNDS, parse("env*239 | policy | learner")))

@@ -22,6 +22,7 @@ from marks import few_of
 from rondel.errors import RondelError
 from rondel.execution.backends import registry
 from rondel.execution.backends.inline import Inline
+from rondel.execution.backends.lowering import Kind, Lowering
 from rondel.execution.backends.protocol import Lost, Unresponsive
 from rondel.execution.backends.recovery.policy import is_due
 from rondel.execution.loop.ring import Ring
@@ -183,7 +184,7 @@ def recorders(plan: str = "actor*2 | learner", **options: Any) -> Iterator[Any]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(backend, "worker_factory", lambda *_: (Recorder, ()))
             patch.setattr(backend, "HostEnvs", Recorder)  # then no jax is imported for them
-            pieces = on.launch(None, parse(plan))
+            pieces = on.launch(None, Lowering(Kind.ROUNDS, parse(plan)))
         yield on, pieces
     finally:
         with pytest.MonkeyPatch.context() as patch:
@@ -283,7 +284,9 @@ def test_a_killed_actor_is_named_at_once() -> None:
 )
 def test_a_cluster_that_is_too_small_is_refused(resources: Any, said: str) -> None:
     with pytest.raises(RondelError, match=said):
-        Ray(resources=resources).launch(task("toy"), parse("actor*2 | learner"))
+        Ray(resources=resources).launch(
+            task("toy"), Lowering(Kind.ROUNDS, parse("actor*2 | learner"))
+        )
 
 
 def test_a_cluster_that_is_busy_is_named_and_left_alone(three: Any) -> None:
@@ -296,7 +299,7 @@ def test_a_cluster_that_is_busy_is_named_and_left_alone(three: Any) -> None:
         with pytest.raises(
             Unresponsive, match=rf"asks for {CPUS} CPU\. .* within 0\.2 s: 0 CPU free now"
         ):
-            busy.launch(task("toy"), parse("all"))
+            busy.launch(task("toy"), Lowering(Kind.FUSED, parse("all")))
         with recorders("all", resources=[{"cpu": 0}]) as (on, ((copy,),)):  # shares the cores
             assert on.get([copy.send(PROCESS)]) == [copy.process]
 

@@ -68,6 +68,47 @@ def test_a_backend_of_another_package_gives_the_numbers_of_inline(site):
         assert other.read_bytes() == state.read_bytes()
 
 
+LOWERED = """
+import sys, jax, rondel
+small = {"lanes": 16, "rollout": 16, "tuned": False, "plan": "all*2"}
+for on in sys.argv[1:]:
+    with rondel.start("ppo", "CartPole-v1", steps=512, on=on, **small) as run:
+        assert run.setup.lowering == run.ring.lowering
+        print(run.ring.lowering.kind.value, run.ring.lowering.in_driver, len(run.ring.policy))
+        list(run)
+    page = str(rondel.explain("ppo", "CartPole-v1", on=on, **small)).splitlines()
+    print(*(row for row in page if row.startswith("on ")))
+assert jax.local_device_count() == 2
+"""
+
+
+def test_what_is_explained_is_what_runs_also_for_a_backend_that_says_little(site):
+    """Of each backend; one leaves all that a record may leave out."""
+    little = (HERE / "postbox.py").read_text().replace("postbox", "parcel")
+    little = little.replace('    "a parcel",\n', "")
+    _install(site, "parcel", little, "parcel:INFO")
+    names = ["inline", "threads", "processes", "postbox", "parcel"]
+    path = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])
+    devices = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    done = subprocess.run(
+        [sys.executable, "-c", LOWERED, *names],
+        env=os.environ | {"PYTHONPATH": path} | devices,
+        cwd=site.parent,
+        text=True,
+        capture_output=True,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    of_two = "for each of 2 copies, in this process"
+    assert lines == [
+        *("data parallel True 1", "on inline: in this process, on 2 devices"),
+        *("rounds False 2", f"on threads: a thread {of_two}"),
+        *("rounds False 2", "on processes: 3, the driver and one for each of 2 copies"),
+        *("rounds False 2", f"on postbox: a postbox {of_two}"),
+        *("rounds False 2", f"on parcel: a worker {of_two}"),
+    ]
+
+
 def test_it_is_explained_listed_and_in_the_help(site):
     said = _rondel(site, "explain", *RUN, *CUT, "--on", "postbox")
     assert "postbox: a postbox for each of 3 copies, in this process" in said.stdout, said.stderr

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from rondel.execution.backends.lowering import Kind, lower
+from rondel.execution.backends.lowering import Kind, Lowering
 from rondel.execution.backends.protocol import Copy, Restarts, worker_factory
 from rondel.execution.hostenv.host_envs import DirectEnvClient
 from rondel.execution.requests import LEARN, STEP, Request, stage_of
@@ -17,7 +17,7 @@ from rondel.execution.workers.gradient_parallel import gradient_parallel_program
 from rondel.execution.workers.programs import Programs
 from rondel.execution.workers.stage_worker import StageWorker
 from rondel.plan.parser import parse
-from rondel.plan.plan import Plan, copy_name, env_copies_of, has_separate_envs
+from rondel.plan.plan import copy_name, env_copies_of, has_separate_envs
 from rondel.types import Env
 from rondel.watchdog import Call, Watchdog
 
@@ -58,29 +58,25 @@ class InlineProxy(Copy):
 class Inline:
     """The backend that is a plain loop.
 
-    Copies of the whole ring, or of its gradients, are one program where there is a device for each;
-    `devices=1` runs them in turn nevertheless. A step of a host environment that takes
-    more than `deadline` seconds causes a warning.
+    Copies of the whole ring, or of its gradients, may be one program on several devices. A step of
+    a host environment that takes more than `deadline` seconds causes a warning.
     """
 
-    elastic: Any = None
-
-    def __init__(self, devices: int | None = None, deadline: float = 600.0) -> None:
-        self._devices, self._deadline = devices, deadline
+    def __init__(self, deadline: float = 600.0) -> None:
+        self._deadline = deadline
         self._watch: Watchdog | None = None
         self._copies: list[InlineProxy] = []
         self.meter = Meter()  # of this thread: the driver's and all copies'
 
-    def launch(self, task: Any, plan: Plan) -> list[list[Copy]]:
-        self.lowering = lower(task, plan, in_driver=True, devices=self._devices)
-        kind = self.lowering.kind
+    def launch(self, task: Any, lowering: Lowering) -> list[list[Copy]]:
+        plan, kind = lowering.plan, lowering.kind
         if kind is Kind.DATA_PARALLEL:
-            return self._one_worker(data_parallel_programs, task, plan)
+            return self._one_worker(data_parallel_programs, task, lowering)
         if not isinstance(task.env, Env):
             find = partial(_host_step, task.env.spec.id, self.meter, self._deadline)
             self._watch = Watchdog(self._deadline, find=find)
         if kind is Kind.GRADIENT_PARALLEL:
-            return self._one_worker(gradient_parallel_programs, task, plan)
+            return self._one_worker(gradient_parallel_programs, task, lowering)
         pieces: list[list[Any]] = []
         for piece, (_, copies, _) in enumerate(plan.pieces):
             pieces.append([])
@@ -96,14 +92,14 @@ class Inline:
         return pieces
 
     def _one_worker(
-        self, build: Callable[[Any, int], Programs], task: Any, plan: Plan
+        self, build: Callable[[Any, int], Programs], task: Any, lowering: Lowering
     ) -> list[list[Copy]]:
         """All pieces of a plan as one worker, whose programs run on several devices."""
-        programs = build(task, self.lowering.devices)
+        programs = build(task, lowering.devices)
         worker = StageWorker(task, parse("all"), 0, 0, programs)
         self._copies = [InlineProxy("all", worker, self.meter)]
         everything: list[Copy] = list(self._copies)
-        return [everything] * len(plan.pieces)
+        return [everything] * len(lowering.plan.pieces)
 
     def get(self, promises: Sequence[Any]) -> list[Any]:
         return list(promises)

@@ -7,8 +7,8 @@ reads as if it waited for each result, and waits only for those that it needs it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from rondel.errors import RondelError
 from rondel.execution import requests
@@ -18,6 +18,9 @@ from rondel.execution.requests import RESET, STEP, Request
 from rondel.execution.telemetry.timing import PiggybackedTimings
 from rondel.plan.plan import Plan
 from rondel.types import Env
+
+if TYPE_CHECKING:
+    from rondel.execution.backends.lowering import Lowering
 
 Promise: TypeAlias = Any  # each backend has its own
 
@@ -119,11 +122,7 @@ class Restarts(NamedTuple):
 class Backend(Protocol):
     """Where copies run."""
 
-    @property
-    def elastic(self) -> Any:
-        """What carries the copies of a range, as `ray.elastic` does; None if it can't."""
-
-    def launch(self, task: Any, plan: Plan) -> list[list[Copy]]:
+    def launch(self, task: Any, lowering: Lowering) -> list[list[Copy]]:
         """Start every copy of every piece, and connect policies with their environments."""
 
     def get(self, promises: Sequence[Promise]) -> list[Any]:
@@ -140,6 +139,48 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """End every copy and free all that the backend holds."""
+
+
+class Range(Protocol):
+    """What carries the copies of a range, by their numbers; `loop.elastic` decides about them."""
+
+    def here(self) -> Collection[int]:
+        """Those that run."""
+
+    def coming(self) -> Collection[int]:
+        """Those that were started and are not ready yet."""
+
+    def borrowers(self) -> Collection[int]:
+        """Those that lost their node, and run on another copy's for the time being."""
+
+    def rooms(self) -> Collection[int]:
+        """Those that the cluster has resources for."""
+
+    def is_done(self, copy: int) -> bool:
+        """Will nothing that it made be requested again?"""
+
+    def come(self, copy: int) -> None:
+        """Start a copy; the run goes on meanwhile."""
+
+    def move(self, copies: Sequence[int]) -> None:
+        """Start copies again where they have room."""
+
+    def go(self, copy: int) -> None:
+        """End a copy."""
+
+    def state_of(self, copy: int) -> Any:
+        """The last state of a copy that does not run; None if it never did."""
+
+    def hold(self, copy: int, state: Any) -> None:
+        """Keep the state with which a copy will start."""
+
+
+class ElasticBackend(Backend, Protocol):
+    """A backend whose copies may come and go, if its `BackendInfo.elastic` says so."""
+
+    @property
+    def elastic(self) -> Range:
+        """What carries the copies of a range; only asked for if the plan has one."""
 
 
 class Lost(RondelError):

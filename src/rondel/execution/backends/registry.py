@@ -38,9 +38,8 @@ class BackendInfo:
     name: str
     summary: str  # one line, for lists
     make: Callable[[BackendOptions], Backend]  # imports what it needs when it is called
-    place: str = (
-        ""  # what holds one copy, with its article: "a thread"; "": the driver's own thread
-    )
+    place: str = "a worker"  # what holds one copy, with its article: "a thread"
+    in_driver: bool = False  # copies take turns in the driver's thread, or are one program there
     own_process: bool = False  # a copy is in another process than the driver
     remote: bool = False  # a copy may be on another machine
     restarts: bool = False  # a copy that dies or hangs is started again
@@ -53,17 +52,12 @@ class BackendInfo:
     @property
     def unit(self) -> str:
         """What holds one copy, without its article; "" if copies take turns."""
-        return self.place.partition(" ")[2]
-
-    @property
-    def in_driver(self) -> bool:
-        """Copies take turns in the driver's thread, or are one program there."""
-        return not self.place
+        return "" if self.in_driver else self.place.partition(" ")[2]
 
     @property
     def beside(self) -> bool:
         """Copies run at the same time, all on this machine."""
-        return bool(self.place) and not self.remote
+        return not (self.in_driver or self.remote)
 
     def create(self, options: BackendOptions) -> Backend:
         """Make the backend of a run."""
@@ -145,6 +139,7 @@ _BUILT_IN = {
             IN_DRIVER,
             "all copies take turns in the driver's thread; the default for a plan without cuts",
             _inline,
+            in_driver=True,
         ),
         BackendInfo(
             "threads", "a thread for each copy, in the driver's process", _threads, "a thread"

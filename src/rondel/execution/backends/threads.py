@@ -13,6 +13,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
 from contextlib import suppress
 from typing import Any
 
+from rondel.execution.backends.lowering import Lowering
 from rondel.execution.backends.protocol import (
     Copy,
     Lost,
@@ -26,7 +27,7 @@ from rondel.execution.hostenv.host_envs import EnvClient
 from rondel.execution.requests import MAKE, Request
 from rondel.execution.telemetry.timeouts import Timeouts, no_answer, timeouts_for
 from rondel.execution.telemetry.timing import PiggybackedTimings
-from rondel.plan.plan import Plan, copy_name, env_copies_of, has_separate_envs
+from rondel.plan.plan import copy_name, env_copies_of, has_separate_envs
 from rondel.types import Step
 
 _GRACE = 30.0  # seconds that threads have to end
@@ -132,13 +133,12 @@ class ThreadEnvClient(EnvClient):
 class Threads:
     """The backend of threads. `deadline`: seconds for an answer."""
 
-    elastic = None
-
     def __init__(self, deadline: float = 600.0) -> None:
         self._patience = timeouts_for(deadline)
         self._copies: list[ThreadProxy] = []
 
-    def launch(self, task: Any, plan: Plan) -> list[list[Copy]]:
+    def launch(self, task: Any, lowering: Lowering) -> list[list[Copy]]:
+        plan = lowering.plan
         with_envs = self._patience
         if has_separate_envs(plan):  # time for a policy to tell which of its environments is late
             self._patience = with_envs.twice()

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
-from rondel.execution.backends.protocol import Copy
+from rondel.execution.backends.protocol import Copy, Range
 from rondel.execution.stages import initial, shapes
 from rondel.execution.stages.task import Task, keeps_state, without_keys
 from rondel.types import Tree
@@ -55,7 +55,7 @@ def decide(slots: Sequence[Slot], least: int) -> Orders:
 class ElasticWorkers:
     """A range of copies, and the `elastic` part of the backend that carries them."""
 
-    def __init__(self, task: Task, copies: list[Copy], least: int, backend: Any) -> None:
+    def __init__(self, task: Task, copies: list[Copy], least: int, backend: Range) -> None:
         self.task, self.copies, self.least, self.backend = task, copies, least, backend
         self.names = ("lanes", "step", "env") if keeps_state(task.env) else ("lanes",)
         self._first_lanes = jax.jit(partial(shapes.first_lanes, task))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 
 from rondel.errors import RondelError
 from rondel.execution.backends.inline import Inline
 from rondel.execution.backends.lowering import Kind, Lowering, lower
-from rondel.execution.backends.protocol import Backend, Copy, Restarts
+from rondel.execution.backends.protocol import Backend, Copy, ElasticBackend, Restarts
 from rondel.execution.hostenv.partition import LaneShare
 from rondel.execution.loop.elastic import ElasticWorkers
 from rondel.execution.stages import episode_stats, shapes
@@ -46,8 +46,16 @@ class TimingBaseline(NamedTuple):
 class Ring:
     """All stages, each in the copies of one of the plan's pieces."""
 
-    def __init__(self, task: Task, plan: Plan = UNCUT, backend: Backend | None = None) -> None:
+    def __init__(
+        self,
+        task: Task,
+        plan: Plan = UNCUT,
+        backend: Backend | None = None,
+        lowering: Lowering | None = None,
+    ) -> None:
+        """Without a backend the copies are in this thread, and with one elsewhere, by default."""
         self.task, self.plan = task, plan
+        self.lowering = lowering or lower(task, plan, in_driver=backend is None)
         self.backend = backend or Inline()
         self.meter: Meter = getattr(self.backend, "meter", None) or Meter()  # the driver's
         self.base: TimingBaseline | None = None
@@ -59,15 +67,15 @@ class Ring:
         self._push = jax.jit(episode_stats.push)
         self._means = jax.jit(episode_stats.means)
         try:
-            self.copies = copies = self.backend.launch(task, plan)  # of each piece
-            made: Lowering | None = getattr(self.backend, "lowering", None)  # in this thread
-            self.lowering = made or lower(task, plan, in_driver=False)
+            self.copies = copies = self.backend.launch(task, self.lowering)  # of each piece
             self.env, self.policy, self.memory, self.label, self.gradient, self.update = (
                 copies[plan.pieces.index(plan.piece_of(stage))] for stage in ORDER
             )
             least = plan.piece_of("policy").least
-            ranges = self.backend.elastic
-            self.elastic = ElasticWorkers(task, self.policy, least, ranges) if least else None
+            self.elastic: ElasticWorkers | None = None
+            if least:
+                ranges = cast(ElasticBackend, self.backend).elastic
+                self.elastic = ElasticWorkers(task, self.policy, least, ranges)
             self.backend.get([copy.begin() for copy in self._running().values()])
         except BaseException:
             self.close()

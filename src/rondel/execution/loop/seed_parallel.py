@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rondel.execution.backends.inline import Inline, InlineProxy
-from rondel.execution.backends.lowering import lower
+from rondel.execution.backends.lowering import Lowering
 from rondel.execution.backends.protocol import Copy
 from rondel.execution.loop.ring import UNCUT, Ring
 from rondel.execution.loop.rounds import Report, collect_fused_reports
@@ -34,7 +34,6 @@ from rondel.execution.telemetry.timing import PYTHON, Meter, Metered
 from rondel.execution.workers import fused
 from rondel.execution.workers.programs import compile_programs
 from rondel.execution.workers.stage_worker import StageWorker
-from rondel.plan.plan import Plan
 from rondel.types import Array, Tree
 
 _STATES = ("learner", "env", "step", "lanes", "memory")
@@ -235,8 +234,7 @@ class SeedBackend(Inline):
         super().__init__()
         self._rings, self._number, self.meter = rings, number, rings.meter
 
-    def launch(self, task: Any, plan: Plan) -> list[list[Copy]]:
-        self.lowering = lower(task, plan, in_driver=True)
+    def launch(self, task: Any, lowering: Lowering) -> list[list[Copy]]:
         self._copies = [SeedProxy(self._rings, self._number)]
         return [list(self._copies)]
 

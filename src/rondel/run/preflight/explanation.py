@@ -122,7 +122,7 @@ def _place(facts: Explanation) -> str:
         many = f"each of up to {facts.copies} copies"
     if facts.devices > 1:
         return f"{facts.on}: in this process, on {facts.devices} devices"
-    if not backend.place:
+    if backend.in_driver:
         return f"{facts.on}: everything in this thread"
     if not backend.own_process:
         return f"{facts.on}: {backend.place} for {many}, in this process"

@@ -80,7 +80,7 @@ def _placed(run: Run, cost: MemoryEstimate) -> list[tuple[str, str]]:
     backend, lines = registry.find(run.setup.options.on), list[tuple[str, str]]()
     for i, (held, copies) in enumerate(zip(cost.pieces, run.ring.copies, strict=True)):
         each = "each " if held.copies > 1 else ""
-        where = f"{each}in {backend.place} of its own" if backend.place else _here(run)
+        where = _here(run) if backend.in_driver else f"{each}in {backend.place} of its own"
         if backend.takes_resources:
             asked = resources_for(run.ring.plan, run.setup.options.resources or "")[i]
             nodes = Counter(at for copy in copies if (at := getattr(copy, "address", "")))

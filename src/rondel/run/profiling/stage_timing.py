@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 
 from rondel.execution.backends import registry
-from rondel.execution.backends.inline import Inline
+from rondel.execution.backends.lowering import lower
 from rondel.execution.loop.ring import Ring
 from rondel.execution.loop.sync_loop import run_round
 from rondel.execution.stages import initial, learning
@@ -58,7 +58,7 @@ def wider(setup: Setup, **brought: Any) -> Setup:
 
 def time_stages(task: Task) -> dict[str, float]:
     """Seconds of a round in each stage."""
-    ring = Ring(task, _CUT, Inline(devices=1))
+    ring = Ring(task, _CUT, lowering=lower(task, _CUT, in_driver=True, devices=1))
     try:
         run_round(ring)  # it compiles
         began = time.monotonic()

@@ -45,7 +45,8 @@ class Run:
         self, setup: Setup, limits: Limits, path: Path | None = None, backend: Backend | None = None
     ) -> None:
         self.setup, self.limits, self.path = setup, limits, path
-        self.ring = Ring(setup.task, setup.plan, backend or create_backend(setup))
+        backend = backend or create_backend(setup)
+        self.ring = Ring(setup.task, setup.plan, backend, setup.lowering)
         self._asked = itertools.count()
         self.eval_episodes = 100  # greedy episodes of each evaluation; there is one at the end
         self.eval_every = 0  # steps between evaluations during training; 0 for none

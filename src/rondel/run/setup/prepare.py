@@ -53,16 +53,12 @@ class Setup(NamedTuple):
     task: Task
     plan: Plan
     machine: str  # XLA's flags and threads, on which the last bits of a run depend
+    lowering: Lowering  # how its plan runs on its backend
     env_named: str | None = None  # how its environment was asked for, if by a name
 
     @property
     def env_id(self) -> str:
         return self.task.env.spec.id
-
-    @property
-    def lowering(self) -> Lowering:
-        """How its plan runs on its backend."""
-        return lower(self.task, self.plan, registry.find(self.options.on).in_driver)
 
 
 def prepare(
@@ -114,7 +110,8 @@ def prepare(
     check_plan(task, plan, options, found.name)
     used = {k: v for k, v in table.items() if k not in {*own, *rest, *unused}}
     named = env if isinstance(env, str) else None
-    return Setup(found.name, config, options, used, task, plan, machine, named)
+    lowering = lower(task, plan, registry.find(options.on).in_driver)
+    return Setup(found.name, config, options, used, task, plan, machine, lowering, named)
 
 
 def _configure_jax(own: dict[str, Any]) -> None:

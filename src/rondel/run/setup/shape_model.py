@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rondel.execution.backends import registry
-from rondel.execution.backends.lowering import Kind, lower
+from rondel.execution.backends.lowering import Kind, Lowering
 from rondel.execution.hostenv.partition import phases, route
 from rondel.execution.hostenv.seeds import Purpose
 from rondel.execution.stages import learning, shapes
@@ -235,14 +235,14 @@ class MemoryEstimate(NamedTuple):
         )
 
 
-def estimate(task: Task, plan: Plan, on: str | None) -> MemoryEstimate:
+def estimate(task: Task, lowering: Lowering, on: str | None) -> MemoryEstimate:
     """The memory of a run, before anything is made.
 
     Counted: arrays that last or that each round makes, processes by themselves, and what compiling
     leaves behind. Not counted: what XLA needs while a program runs, and environments outside JAX.
     """
-    backend, model = registry.find(on), ShapeModel(task, plan, on)
-    lowering = lower(task, plan, backend.in_driver)
+    plan, backend = lowering.plan, registry.find(on)
+    model = ShapeModel(task, plan, on)
     pieces = tuple(
         PieceMemory(piece.name, piece.copies, _holds(model, piece)) for piece in plan.pieces
     )

@@ -57,7 +57,7 @@ def estimate_memory(setup: Setup, rings: int = 1) -> tuple[MemoryEstimate, int]:
     It traces what will be compiled, which takes a moment: only where someone is shown it.
     """
     on, free = setup.options.on, jax_process.free_memory()
-    cost = estimate(setup.task, setup.plan, on).times(rings)
+    cost = estimate(setup.task, setup.lowering, on).times(rings)
     here = not (registry.find(on).remote and setup.options.address)
     if here and (warning := cost.warning(free)):
         _log.warning("%s", warning)

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import jax
 
 from rondel.errors import RondelError
+from rondel.execution.backends.lowering import Lowering
 from rondel.execution.backends.processes.fork_server import is_stopped
 from rondel.execution.backends.processes.launcher import Launcher
 from rondel.execution.backends.processes.proxy import ProcessProxy, Promise
@@ -34,7 +35,7 @@ from rondel.execution.hostenv import crash_record
 from rondel.execution.requests import KEEP, MAKE
 from rondel.execution.stages.task import on_host, to_device
 from rondel.execution.telemetry.timeouts import timeouts_for
-from rondel.plan.plan import Plan, copy_name, has_separate_envs
+from rondel.plan.plan import copy_name, has_separate_envs
 
 _AT_ONCE = 8  # unanswered requests of one copy
 _MOST = 240  # copies, as every process maps every arena
@@ -73,7 +74,8 @@ class Processes:
             except Exception:
                 pass
 
-    def launch(self, task: Any, plan: Plan) -> list[list[Copy]]:
+    def launch(self, task: Any, lowering: Lowering) -> list[list[Copy]]:
+        plan = lowering.plan
         total = sum(piece.copies for piece in plan.pieces)
         if total > _MOST:
             raise RondelError(

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 import ray
 from ray.exceptions import RayError
 
+from rondel.execution.backends.lowering import Lowering
 from rondel.execution.backends.protocol import Copy, Lost, Restarts, Unresponsive, worker_factory
 from rondel.execution.backends.ray.connect import end_processes, is_client, join, start_here
 from rondel.execution.backends.ray.driver import SEARCH, Errors, RayDriver, not_come
@@ -89,7 +90,8 @@ class Ray:
         self._must_wait = False  # for the snapshots that were asked for just now
 
     @in_sentences
-    def launch(self, task: Any, plan: Plan) -> list[list[Copy]]:
+    def launch(self, task: Any, lowering: Lowering) -> list[list[Copy]]:
+        plan = lowering.plan
         bundles = bundles_of(plan, self._resources)
         workers = [
             worker_factory(task, plan, piece, copy)

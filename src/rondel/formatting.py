@@ -7,6 +7,7 @@ import math
 import re
 import textwrap
 from collections.abc import Iterable
+from types import ModuleType
 
 
 def number(value: float | None) -> str:
@@ -72,6 +73,11 @@ def wrapped(text: str, columns: int = 80, first: str = "", others: str = "") -> 
         break_long_words=False,
     )
     return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines] or [""]
+
+
+def described(value: object) -> str:
+    """A value in a sentence: its repr, but of a module the name alone."""
+    return f"the module {value.__name__}" if isinstance(value, ModuleType) else f"{value!r}"
 
 
 def closest_words(name: str, names: Iterable[str]) -> str | None:

@@ -17,6 +17,8 @@ MINE = '''\
 
 from dataclasses import dataclass
 
+import jax.numpy as jnp
+
 from rondel.algorithms import ppo
 from rondel.algorithms.card import Card
 
@@ -122,11 +124,12 @@ def test_a_custom_algorithm_trains_by_its_path_and_goes_on_when_it_is_passed_aga
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        ("pppo", "Unknown algorithm 'pppo'. Did you mean ppo?"),
-        ("!!", "Unknown algorithm '!!'. Use one of ppo, .*, or module:make."),
+        ("pppo", r"Unknown algorithm 'pppo'\. Did you mean ppo\? Your own is module:function"),
+        ("!!", r"Unknown algorithm '!!'\. Use one of ppo, .*\. Your own is module:function\."),
         ("absent.module:make", "Module 'absent.module' of algorithm 'absent.mod"),
         ("{}:run", "The module {} has no function 'run'."),
         ("{}:short", r"{}:short must be a function of \(config, spec\): too many positional"),
+        ("{}:jnp", r"{}:jnp must be a function of \(config, spec\), got the module jax\.numpy\."),
         ("{}:number", r"{}:number must be a function of \(config, spec\): 3 is not a callable"),
         ("json", "The module json has no function 'make'."),
         (3, "algorithm must be a name, a module or a function, got 3. Use one of ppo, "),

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rondel.algorithms import dqn
+from rondel.algorithms import apex, c51, dqn
 from rondel.errors import RondelError
 from rondel.memory.replay import TransitionBatch
 from rondel.ops import random
@@ -289,6 +289,9 @@ def test_warmup_is_counted_in_whole_rounds():
     assert algorithm.memory.draws == 32
 
 
-def test_continuous_actions_are_refused_with_what_works():
-    with pytest.raises(RondelError, match=r"needs discrete actions; test:box has Box.*ppo"):
-        dqn.make(dqn.Config(), EnvSpec("test:box", TWO, TWO))
+@pytest.mark.parametrize(("kind", "name"), [(dqn, "dqn"), (c51, "c51"), (apex, "apex")])
+def test_continuous_actions_are_refused_with_what_works(kind, name):
+    with pytest.raises(
+        RondelError, match=rf"^{name} needs discrete actions; test:box has Box.*ppo"
+    ):
+        kind.make(kind.Config(), EnvSpec("test:box", TWO, TWO))

@@ -2,8 +2,10 @@
 
 import subprocess
 import sys
+from types import ModuleType
 
 import gymnasium
+import numpy as np
 import pytest
 
 from envs.strange import Plain
@@ -107,10 +109,35 @@ def test_old_names_of_atari_lead_to_envpools(world):
         make(f"{world}PongNoFrameskip-v4")
 
 
-def test_a_near_name_is_of_the_world_that_was_asked_if_it_has_it():
-    for asked, there in {"gymnasium:CartPoll-v1": "gymnasium:", "jax:CartPoll-v1": "jax:"}.items():
-        with pytest.raises(RondelError, match=f"Did you mean {there}CartPole-v1"):
-            make(asked)
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [
+        ("gymnasium:CartPoll-v1", "gymnasium:CartPole-v1"),  # no phys2d/CartPole-v1
+        ("jax:CartPoll-v1", "jax:CartPole-v1"),
+        ("jax:CartPole-v0", "jax:CartPole-v1"),  # though Gymnasium has it
+        ("jax:MountainCarr-v0", "jax:MountainCar-v0 or jax:MountainCarContinuous-v0"),
+    ],
+)
+def test_near_names_are_few_new_and_of_the_world_that_was_asked(asked, meant):
+    with pytest.raises(RondelError) as caught:
+        make(asked)
+    assert str(caught.value) == f"There is no environment {asked!r}. Did you mean {meant}?"
+
+
+@pytest.mark.parametrize("asked", ["CartPol-v1", "CartPole-v9"])
+def test_near_names_of_no_world_are_two_at_most_and_of_the_newest_version(asked):
+    with pytest.raises(RondelError, match=r"Did you mean jax:CartPole-v1( or [^ ]+)?\?$") as caught:
+        make(asked)
+    assert "v0" not in str(caught.value)
+    assert "phys2d" not in str(caught.value)
+
+
+def test_a_module_is_no_environment(monkeypatch):
+    own = ModuleType("own_worlds")
+    own.np = np
+    monkeypatch.setitem(sys.modules, "own_worlds", own)
+    with pytest.raises(RondelError, match=r"that makes one, got the module numpy\.$"):
+        make("own_worlds:np")
 
 
 BOX2D = 'gymnasium:LunarLander-v3 needs Box2D (pip install "rondel[box2d]").'

@@ -72,7 +72,10 @@ def test_worlds_and_their_ids_are_listed_and_a_broken_one_says_why(site):
 def test_a_near_name_and_a_broken_package_are_sentences(site):
     done = _rondel(site, "explain", "ppo", "lattice:Lime-v0")
     assert done.returncode == 2
-    assert "There is no environment 'lattice:Lime-v0'. Did you mean lattice:Line-v0" in done.stderr
+    near = "There is no environment 'lattice:Lime-v0'. Did you mean lattice:Line-v0?"
+    assert done.stderr.endswith(f"rondel: {near}\n")
+    done = _rondel(site, "explain", "ppo", "lattice:CartPole-v1")  # other worlds have it
+    assert done.stderr.endswith(" lattice has Line-v0, Host-v0, LunarLander-v9.\n")
     done = _rondel(site, "explain", "ppo", "crooked:Line-v0")
     assert done.returncode == 2
     assert done.stderr.strip().endswith(

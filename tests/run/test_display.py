@@ -48,6 +48,14 @@ class Terminal(io.StringIO):
 # Lines.
 
 
+def test_nothing_is_left_once_the_return_that_ends_a_run_is_reached():
+    until = GOAL._replace(until_return=300.0)  # 312.44 are reached
+    assert progress(goal=until).seconds_left == 0.0
+    assert progress(goal=until, return_mean=299.9).seconds_left == 29.0
+    assert progress(goal=until, episodes=99).seconds_left == 29.0  # their mean counts from 100 on
+    assert progress(goal=until, return_mean=None).seconds_left == 29.0
+
+
 def test_lines_say_what_will_run_how_far_it_is_and_how_it_ended():
     stream = io.StringIO()
     lines = Lines(stream)

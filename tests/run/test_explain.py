@@ -153,7 +153,7 @@ def test_a_free_round_of_one_copy_hands_over_its_own_part() -> None:
         "update weights policy x1",
     ]
     assert (
-        "at most 3 versions: each round of a copy makes a version" in facts.lag_rule
+        "at most 3 versions old. Each round of a copy makes a version" in facts.lag_rule
     )  # 2 * (1 + 1) - 1
     assert [share.rows for share in facts.pieces[0].shares] == [(0, 7), (0, 7)]
 
@@ -236,7 +236,8 @@ def test_a_round_hands_over_just_that(plan: str, env: str, monkeypatch: pytest.M
         (
             "actor*2 | learner",
             {"lag": 1, "free": True},
-            "fewer than 4 parts are outstanding. The learner takes the 2 oldest parts",
+            "free: weights are at most 1 round old. The learner takes the 2 oldest parts that "
+            "arrived, or waits if another would become too old",
             "not deterministic",
         ),
         ("learner", {"plan": "actor | learner*2"}, "0:", "but not those of `all`: memory draws fr"),

@@ -5,6 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
+def name_by_config(config: object) -> str:
+    """The name of an algorithm of the table, given an instance of its `Config`."""
+    return type(config).__module__.rpartition(".")[2].replace("_", "-")
+
+
 class Card(NamedTuple):
     """What an algorithm needs and tolerates; its module states it as `CARD`.
 

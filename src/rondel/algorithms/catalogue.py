@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from rondel.algorithms.card import Card
 from rondel.errors import OwnCodeError, RondelError
-from rondel.formatting import closest_words
+from rondel.formatting import closest_words, described
 from rondel.types import Algorithm
 
 _NAMES = """
@@ -83,8 +83,8 @@ def _imported(path: str, asked: str) -> ModuleType:
             "directory or elsewhere on sys.path."
         )
     near = closest_words(asked, TABLE)
-    hint = f"Did you mean {near}?" if near else f"Use one of {', '.join(TABLE)}, or module:make."
-    raise RondelError(f"Unknown algorithm {asked!r}. {hint}")
+    hint = f"Did you mean {near}?" if near else f"Use one of {', '.join(TABLE)}."
+    raise RondelError(f"Unknown algorithm {asked!r}. {hint} Your own is module:function.")
 
 
 def _broken(path: str, error: Exception) -> RondelError:
@@ -105,6 +105,7 @@ def _checked(make: Any, name: str) -> Callable[..., Algorithm]:
         optional = {"network", "demonstrations", "model"} & signature.parameters.keys()
         signature.bind(None, None, **dict.fromkeys(optional))
     except (TypeError, ValueError) as error:
-        raise RondelError(f"{name} must be a function of (config, spec): {error}.") from error
+        wrong = f", got {described(make)}" if isinstance(make, ModuleType) else f": {error}"
+        raise RondelError(f"{name} must be a function of (config, spec){wrong}.") from error
     checked: Callable[..., Algorithm] = make
     return checked

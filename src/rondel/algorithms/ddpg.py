@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from rondel.algorithms.card import Card
+from rondel.algorithms.card import Card, name_by_config
 from rondel.algorithms.descent import count_steps
 from rondel.algorithms.dqn import height, importance_weights, linear, memory_for
 from rondel.errors import RondelError, at_least, from_zero_to_one
@@ -320,7 +320,7 @@ def check_actions(spec: EnvSpec, name: str) -> None:
 
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
     """DDPG for continuous actions; `network` is the user's own torso, if any."""
-    check_actions(spec, "The DDPG family")
+    check_actions(spec, name_by_config(config))
     model = model_for(spec, config.network, config.hidden, config.critics, own=network)
 
     def init(key: Array) -> State:

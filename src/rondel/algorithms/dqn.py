@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from rondel.algorithms.card import Card
+from rondel.algorithms.card import Card, name_by_config
 from rondel.algorithms.descent import count_steps
 from rondel.errors import RondelError, at_least, from_zero_to_one, one_of
 from rondel.memory.replay import TransitionBatch, Transitions, prioritised, uniform
@@ -341,18 +341,19 @@ def init(
     return State(params, params, optimiser.init(params), jnp.int32(0), jnp.int32(0))
 
 
-def actions_of(spec: EnvSpec) -> int:
-    """The number of discrete actions."""
+def actions_of(config: object, spec: EnvSpec) -> int:
+    """The number of discrete actions; `config` tells which algorithm needs them."""
     if isinstance(spec.action, Discrete):
         return spec.action.n
     raise RondelError(
-        f"The DQN family needs discrete actions; {spec.id} has {spec.action}. Use ppo or sac."
+        f"{name_by_config(config)} needs discrete actions; {spec.id} has {spec.action}. "
+        "Use ppo or sac."
     )
 
 
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
     """DQN for discrete actions; `network` is the user's own torso, if any."""
-    actions = actions_of(spec)
+    actions = actions_of(config, spec)
     model = Model(network_for(config, spec, actions, network), returns_for(config))
     optimiser = adam(config.max_grad_norm)
     return Algorithm(

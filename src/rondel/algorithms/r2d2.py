@@ -292,7 +292,7 @@ def memory_for(config: Config, spec: EnvSpec) -> Memory:
 
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
     """R2D2 for discrete actions; `network` is the user's own torso, if any."""
-    actions = dqn.actions_of(spec)
+    actions = dqn.actions_of(config, spec)
     model = Model(network_for(config, spec, actions, network), dqn.returns_for(config))
     optimiser = adam(config.max_grad_norm)
 

@@ -194,7 +194,7 @@ def _as_seen(space: Space, obs: Tree) -> Tree:
 
 WORLD = World(
     "gymnax",
-    "gymnax's, inside the program; MinAtar among them",
+    "gymnax's, in JAX, with MinAtar",
     registered,
     from_id,
     _has,

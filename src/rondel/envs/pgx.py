@@ -193,7 +193,7 @@ def _unpacked(like: Tree, data: Array) -> Tree:
 
 WORLD = World(
     "pgx",
-    "pgx's games for two without chance or hidden cards, and 2048, inside the program",
+    "pgx's games for two without chance or hidden cards, and 2048, in JAX",
     registered,
     from_id,
     library="pgx",

@@ -24,6 +24,7 @@ from rondel.envs.gymnasium.world import GYMNASIUM
 from rondel.envs.jax.world import JAX, PROBE
 from rondel.envs.world import Equivalent, World, split
 from rondel.errors import RondelError
+from rondel.formatting import described
 from rondel.types import Env, HostWorld
 
 GROUP = "rondel.worlds"
@@ -31,7 +32,8 @@ _IN_ORDER = (JAX, GYMNASIUM, ENVPOOL, ENVPOOL_XLA, gymnax.WORLD, pgx.WORLD, PROB
 _BUILT_IN = {world.name: world for world in _IN_ORDER}
 _CLOSE = 0.6  # likeness of ids, from 0 to 1
 _OLD_ATARI = re.compile(r"(NoFrameskip|Deterministic)-v\d+$")
-_VERSION = re.compile(r"-v\d+$")
+_VERSION = re.compile(r"-v(\d+)$")
+_FEW = 8  # ids, which a sentence may list
 _log = logging.getLogger("rondel")
 
 
@@ -60,7 +62,7 @@ def make(env: Any) -> Env | HostWorld:
         return made if isinstance(made, Env | HostWorld) else from_factory(env, made)
     raise RondelError(
         "An environment must be an id such as 'CartPole-v1', an Env, a gymnasium.Env, a "
-        f"dm_env.Environment, or a function without arguments that makes one, got {env!r}."
+        f"dm_env.Environment, or a function without arguments that makes one, got {described(env)}."
     )
 
 
@@ -227,19 +229,40 @@ def _imported(env_id: str, module: str, name: str) -> Any:
 
 
 def _near(env_id: str) -> str:
-    """The nearest ids that there are, as a sentence.
-
-    Worlds are left out of it: of two short names they would be most of what is alike.
-    """
-    listed, wanted = known_ids(), env_id.partition(":")[0]
-    meant: dict[str, str] = {}
-    for world in sorted(listed, key=lambda world: world != wanted):  # then as a bare id is sought
-        meant = {name.lower(): f"{world}:{name}" for name in listed[world]} | meant
+    """The nearest ids that there are, as a sentence; of a world that is named, its own alone."""
+    everywhere: dict[str, str] = {}
+    for world, names in known_ids().items():  # in the order in which a bare id is sought
+        everywhere = {name.lower(): f"{world}:{name}" for name in names} | everywhere
     asked = id_without_world(env_id).rpartition(":")[2]
     sought = _OLD_ATARI.sub("-v5", asked).lower()
-    renamed = sought != asked.lower() and sought in meant
-    close = [sought] if renamed else get_close_matches(sought, meant, n=6, cutoff=_CLOSE)
+    if sought != asked.lower() and sought in everywhere:
+        return f" Did you mean {everywhere[sought]}?"
+    own = _ids_of(env_id.partition(":")[0])
+    meant = {name.lower(): there for name, there in own.items()} or everywhere
+    newest: dict[str, str] = {}
+    for name in sorted(meant, key=_version):
+        newest[_VERSION.sub("", name)] = name
+    close = get_close_matches(sought, newest.values(), n=6, cutoff=_CLOSE)
     # in short names the version alone is half of the similarity
     bare = _VERSION.sub("", sought)
-    alike = [x for x in close if SequenceMatcher(None, bare, _VERSION.sub("", x)).ratio() >= _CLOSE]
-    return f" Did you mean {' or '.join(meant[x] for x in alike[:3])}?" if alike else ""
+    alike: dict[str, str] = {}  # by the name alone, since phys2d/CartPole-v1 is a CartPole-v1 too
+    for name in close:
+        if SequenceMatcher(None, bare, _VERSION.sub("", name)).ratio() >= _CLOSE:
+            alike.setdefault(name.rpartition("/")[2], meant[name])
+    if alike:
+        return f" Did you mean {' or '.join(list(alike.values())[:2])}?"
+    return f" {env_id.partition(':')[0]} has {', '.join(own)}." if 0 < len(own) <= _FEW else ""
+
+
+def _ids_of(world_name: str) -> dict[str, str]:
+    """The full ids of a world by those without it; those that it has from another are its too."""
+    world = find(world_name)
+    names = list(world.ids()) if world else []
+    if world and not names and world.on_host:
+        names = list(_ids_of(world.on_host))
+    return {name: f"{world_name}:{name}" for name in names}
+
+
+def _version(name: str) -> int:
+    found = _VERSION.search(name)
+    return int(found[1]) if found else -1

@@ -87,7 +87,7 @@ ENVPOOL = World(
 ENVPOOL_XLA = replace(
     ENVPOOL,
     name="envpool-xla",
-    summary="the same as envpool, called from inside the program",
+    summary="EnvPool's, called from the XLA program",
     ids=list,  # not listed twice
     make=_make_xla,
     on_host="envpool",

@@ -24,4 +24,4 @@ def _has(name: str) -> bool:
     return is_registered(name)
 
 
-GYMNASIUM = World("gymnasium", "all that is registered with Gymnasium", _ids, _make, _has)
+GYMNASIUM = World("gymnasium", "every environment registered with Gymnasium", _ids, _make, _has)

@@ -65,7 +65,7 @@ def _make_probe(name: str) -> Env:
 
 JAX = World(
     "jax",
-    "Rondel's own, inside the program",
+    "Rondel's own, in JAX",
     lambda: list(_MODULES),
     _make,
     _has,
@@ -75,7 +75,7 @@ JAX = World(
 )
 PROBE = World(
     "probe",
-    "tiny ones with known values, to find out what is broken",
+    "tiny tasks with known values, for debugging",
     lambda: PROBES,
     _make_probe,
     PROBES.__contains__,

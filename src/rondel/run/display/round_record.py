@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rondel.execution.stages.episode_stats import WINDOW
 from rondel.run.display.utilisation import Utilisation
 
 ROW = ("round", "steps", "episodes", "seconds", "steps_per_second", "return_mean", "length_mean")
@@ -52,6 +53,9 @@ class RoundRecord(NamedTuple):
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds to go, once the speed is steady."""
+        """Seconds to go, once the speed is steady; 0 after the return that ends the run."""
+        until, mean = self.goal.until_return, self.return_mean
+        if until is not None and mean is not None and self.episodes >= WINDOW and mean >= until:
+            return 0.0
         rest = max(self.goal.total_steps - self.steps, 0)
         return rest / self.steps_per_second if self.steady and self.steps_per_second else None

@@ -104,13 +104,13 @@ def _lag_rule(lowering: Lowering) -> str:
     if lowering.own_rounds:
         most = n * (k + 1) - 1
         return (
-            f"free, at most {plural(most, 'version')}: each round of a copy makes a version, and "
-            "is learned from on arrival, unless that would make another one too old"
+            f"free: weights are at most {plural(most, 'version')} old. Each round of a copy makes "
+            "a version. It is learned from on arrival, or waits if another would become too old"
         )
     oldest = "the oldest part" if n == 1 else f"the {n} oldest parts"
     return (
-        f"free, at most {plural(k, 'round')}: fewer than {n * (k + 1)} parts are outstanding. The "
-        f"learner takes {oldest} that arrived, unless that would make another one too old"
+        f"free: weights are at most {plural(k, 'round')} old. The learner takes {oldest} that "
+        "arrived, or waits if another would become too old"
     )
 
 

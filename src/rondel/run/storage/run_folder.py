@@ -101,6 +101,8 @@ _SEED = "seed-"
 def _make(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise RondelError(f"{path} is a file. Choose a folder.") from None
     except OSError as error:
         raise RondelError(
             f"The run's folder {path} can't be created: {error.strerror}. Choose another."

@@ -76,9 +76,8 @@ def resumed_jobs(
     if len(ended) == len(jobs) and all(ended):
         which = f"The runs in {path} are" if len(jobs) > 1 else f"The run in {jobs[0].path} is"
         raise RondelError(
-            f"{which} already finished. To continue, give a larger total, such as "
-            f"steps={2 * limits.steps} (--steps on the command line), and another until_return if "
-            "there is one (inf for none)."
+            f"{which} already finished. To continue, use a larger total, such as --steps "
+            f"{2 * limits.steps}, and another --until-return if there is one (inf for none)."
         )
     return jobs
 

@@ -32,9 +32,7 @@ class Options:
     block: int | None = None  # lanes that act in one call; by default 8, or all if 8 doesn't fit
     plan: str = "all"  # where the ring is cut, such as "actor*4 | learner", or a preset
     lag: int | None = None  # rounds that the acting weights may be behind; by default the plan's
-    free: bool | None = (
-        None  # take rollouts as they arrive; the lag is an upper bound; default: the plan's
-    )
+    free: bool | None = None  # learn from what has arrived, lag a bound; default: the plan's
     on: str | None = None  # the backend; by default processes for a cut plan, else inline
     resources: str | None = None  # what pieces request, such as "actor:cpu=1 learner:cpu=1,gpu=1"
     address: str | None = None  # a running Ray cluster to join; by default one is started here

@@ -35,11 +35,11 @@ def stirred(params, seed):
     return jax.tree.map(lambda p: jnp.float32(rng.normal(size=p.shape)), params)
 
 
-def acted(algorithm, params, stream, memory=()):
+def acted(algorithm, params, stream, **fields):
     """A round of a stream, with the log of each action's probability as `params` have it."""
     tr = stream(12, 2).round(0, 12)._replace(carry=algorithm.carry(np.arange(2)))
-    config = impala.Config(**SMALL)
-    model = impala.make_networks(config, SPEC, None, **dict(memory))[0]
+    config = impala.Config(**SMALL | fields)
+    model = impala.make_networks(config, SPEC)[0]
     (out, _), _ = model.unroll(params, tr.carry, tr.obs, tr.first)
     logs = jax.nn.log_softmax(out[:-1])
     log_prob = jnp.take_along_axis(logs, jnp.asarray(tr.action)[..., None], -1)[..., 0]
@@ -63,7 +63,7 @@ def test_with_the_weights_that_acted_it_is_a2c(stream, memory):
     fields = {"memory": memory, "memory_size": 3}
     one, state = build(impala, trace_lambda=0.8, **fields)
     two, _ = build(a2c, gae_lambda=0.8, **fields)
-    tr = acted(one, state.params, stream, fields.items())
+    tr = acted(one, state.params, stream, **fields)
     assert not tr.valid.all()
     grads, weight, _, metrics = one.gradient(state.params, batch(one, state.params, tr), None)
     expected = two.gradient(state.params, batch(two, state.params, tr), None)

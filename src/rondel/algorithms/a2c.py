@@ -14,7 +14,7 @@ from functools import partial
 from rondel.algorithms import actor_critic, descent
 from rondel.algorithms.actor_critic import Rows
 from rondel.algorithms.card import Card
-from rondel.errors import at_least, from_zero_to_one
+from rondel.algorithms.ranges import check_ranges
 from rondel.memory.rollout import rollout
 from rondel.nets.actor_critic import ActorCritic, make_networks
 from rondel.ops.distributions import Distribution
@@ -50,10 +50,7 @@ class Config:
     memory_size: int = 128  # width of the recurrent cell
 
     def __post_init__(self) -> None:
-        at_least(1, rollout=self.rollout, memory_size=self.memory_size)
-        at_least(1, hidden=min(self.hidden, default=1), anneal_steps=self.anneal_steps)
-        at_least(0, learning_rate=self.learning_rate, max_grad_norm=self.max_grad_norm)
-        from_zero_to_one(discount=self.discount, gae_lambda=self.gae_lambda)
+        check_ranges(self)
 
 
 def loss(
@@ -78,8 +75,7 @@ def loss(
 
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
     """A2C for discrete or continuous actions; `network` is the user's own torso, if any."""
-    recurrent = config.memory, config.memory_size
-    model, dist = make_networks(config, spec, network, *recurrent)
+    model, dist = make_networks(config, spec, network)
     optimiser = adam(config.max_grad_norm, epsilon=1e-5)
     rows = config.discount, config.gae_lambda, config.rollout
     weighing = config.normalise_advantage, partial(loss, config, model, dist)

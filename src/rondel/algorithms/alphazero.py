@@ -19,7 +19,8 @@ import optax
 
 from rondel.algorithms import descent
 from rondel.algorithms.card import Card
-from rondel.errors import RondelError, at_least, from_zero_to_one
+from rondel.algorithms.ranges import check_ranges
+from rondel.errors import RondelError, at_least
 from rondel.memory.sequences import SequenceBatch, Stretch, sequences
 from rondel.nets.actor_critic import ActorCritic, Judged, shared_torso
 from rondel.nets.torso import make_torso
@@ -64,14 +65,8 @@ class Config:
     network: str = "mlp"  # auto, mlp, nature, impala, minatar, board, or your own module:function
 
     def __post_init__(self) -> None:
-        at_least(1, rollout=self.rollout, simulations=self.simulations)
-        at_least(1, updates=self.updates, batch=self.batch, capacity=self.capacity)
-        at_least(1, hidden=min(self.hidden, default=1), anneal_steps=self.anneal_steps)
-        at_least(2, considered=self.considered)
-        at_least(0, warmup=self.warmup, learning_rate=self.learning_rate)
+        check_ranges(self)
         at_least(0, value_cost=self.value_cost, weight_cost=self.weight_cost)
-        at_least(0, max_grad_norm=self.max_grad_norm)
-        from_zero_to_one(value_lambda=self.value_lambda, stray=self.stray)
 
 
 class Found(NamedTuple):

@@ -18,7 +18,6 @@ import optax
 from rondel.algorithms import descent, impala
 from rondel.algorithms.impala import Rounds
 from rondel.algorithms.ppo import clipped_surrogate
-from rondel.errors import at_least, from_zero_to_one
 from rondel.nets.actor_critic import ActorCritic, make_networks
 from rondel.ops.distributions import Distribution
 from rondel.ops.optimisers import adam
@@ -43,12 +42,6 @@ class Config(impala.Config):
     normalise_advantage: bool = True  # standardise advantages in each minibatch
     target_every: int = 8  # gradient steps between updates of the target network
     target_rate: float = 1.0  # share of the target replaced then; below 1: a Polyak average
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least(1, target_every=self.target_every)
-        at_least(0, clip=self.clip)
-        from_zero_to_one(target_rate=self.target_rate)
 
 
 class State(NamedTuple):
@@ -121,8 +114,7 @@ def update(
 
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
     """APPO for discrete or continuous actions; `network` is the user's own torso, if any."""
-    recurrent = config.memory, config.memory_size
-    model, dist = make_networks(config, spec, network, *recurrent)
+    model, dist = make_networks(config, spec, network)
     optimiser = adam(config.max_grad_norm, epsilon=1e-5)
 
     def init(key: Array) -> State:

@@ -19,14 +19,15 @@ import optax
 
 from rondel.algorithms.card import Card, name_by_config
 from rondel.algorithms.descent import count_steps
-from rondel.algorithms.dqn import height, importance_weights, linear, memory_for
-from rondel.errors import RondelError, at_least, from_zero_to_one
+from rondel.algorithms.dqn import height, importance_weights, linear, memory_for, transitions
+from rondel.algorithms.ranges import check_ranges
+from rondel.errors import RondelError
 from rondel.memory.replay import TransitionBatch, Transitions
 from rondel.nets.heads import ensemble, make_critic, make_policy
 from rondel.nets.torso import make_torso
 from rondel.ops import random
 from rondel.ops.optimisers import packed
-from rondel.ops.returns import n_step_returns, swap_time
+from rondel.ops.returns import swap_time
 from rondel.ops.statistics import masked_mean
 from rondel.spaces import Box
 from rondel.types import Algorithm, Array, EnvSpec, Network, Trajectory, Tree
@@ -67,15 +68,7 @@ class Config:
     network: str = "auto"  # auto, mlp, nature, impala, minatar, board, or your own module:function
 
     def __post_init__(self) -> None:
-        at_least(1, rollout=self.rollout, batch=self.batch, capacity=self.capacity)
-        at_least(1, n_step=self.n_step, critics=self.critics, policy_every=self.policy_every)
-        at_least(1, hidden=min(self.hidden, default=1), importance_steps=self.importance_steps)
-        at_least(0, policy_rate=self.policy_rate, critic_rate=self.critic_rate, warmup=self.warmup)
-        at_least(0, noise=self.noise, ladder=self.ladder, updates_per_step=self.updates_per_step)
-        at_least(0, target_noise=self.target_noise, target_noise_clip=self.target_noise_clip)
-        from_zero_to_one(discount=self.discount, target_rate=self.target_rate)
-        from_zero_to_one(importance_start=self.importance_start)
-        at_least(0, priority_exponent=self.priority_exponent)
+        check_ranges(self)
 
 
 class Model(NamedTuple):
@@ -158,14 +151,6 @@ def act(
     noise = carry[:, None] if config.ladder else config.noise
     noisy = jnp.clip(action + noise * normal, -1.0, 1.0)
     return jnp.where(weights.warm, noisy, anything), carry, ()
-
-
-def transitions(tr: Trajectory, discount: float, n_step: int) -> Transitions:
-    """n-step transitions, time first as in the trajectory."""
-    reward, worth, offset, valid = n_step_returns(
-        tr.reward, tr.terminated, tr.truncated, tr.valid, discount, n_step
-    )
-    return Transitions(tr.obs, tr.action[: len(reward)], reward, worth, offset, valid)
 
 
 def prepare_one_step(discount: float, weights: Tree, tr: Trajectory) -> tuple[Transitions, Array]:
@@ -273,13 +258,17 @@ def descend(rate: float, params: Tree, opt_state: Tree, grads: Tree) -> tuple[Tr
     return jax.tree.map(lambda p, d: p - rate * d, params, direction), opt_state
 
 
-def update(config: Config, state: State, grads: Tree) -> State:
-    """A step of the critics; of the policy and both targets only every `policy_every` steps."""
-    rates = {"policy": config.policy_rate, "critics": config.critic_rate}
-    both = {
+def descend_each(state: Tree, grads: Tree, **rates: float) -> dict[str, tuple[Tree, Tree]]:
+    """A step of each named part, at its own rate: its parameters and the optimiser's state."""
+    return {
         name: descend(rate, state.params[name], state.opt_state[name], grads[name])
         for name, rate in rates.items()
     }
+
+
+def update(config: Config, state: State, grads: Tree) -> State:
+    """A step of the critics; of the policy and both targets only every `policy_every` steps."""
+    both = descend_each(state, grads, policy=config.policy_rate, critics=config.critic_rate)
     turn = jnp.bool_(True)
     if config.policy_every > 1:
         turn = grads["turn"] > 0.0

@@ -22,7 +22,8 @@ import optax
 
 from rondel.algorithms.card import Card, name_by_config
 from rondel.algorithms.descent import count_steps
-from rondel.errors import RondelError, at_least, from_zero_to_one, one_of
+from rondel.algorithms.ranges import check_ranges
+from rondel.errors import RondelError, one_of
 from rondel.memory.replay import TransitionBatch, Transitions, prioritised, uniform
 from rondel.nets.heads import dueling_head, value_head
 from rondel.nets.mlp import mlp
@@ -79,17 +80,7 @@ class Config:
     network: str = "auto"  # auto, mlp, nature, impala, minatar, board, or your own module:function
 
     def __post_init__(self) -> None:
-        at_least(1, rollout=self.rollout, updates=self.updates, batch=self.batch)
-        at_least(1, capacity=self.capacity, n_step=self.n_step, target_every=self.target_every)
-        at_least(1, epsilon_steps=self.epsilon_steps, importance_steps=self.importance_steps)
-        at_least(1, hidden=min(self.hidden, default=1), anneal_steps=self.anneal_steps)
-        at_least(0, learning_rate=self.learning_rate, warmup=self.warmup)
-        from_zero_to_one(discount=self.discount, target_rate=self.target_rate)
-        from_zero_to_one(epsilon_start=self.epsilon_start, epsilon_end=self.epsilon_end)
-        from_zero_to_one(importance_start=self.importance_start)
-        at_least(0, priority_exponent=self.priority_exponent)
-        at_least(0, ladder=self.ladder, noise=self.noise, max_grad_norm=self.max_grad_norm)
-        at_least(2, atoms=self.atoms)
+        check_ranges(self)
         one_of(RETURNS, returns=self.returns)
         if not self.return_min < self.return_max:
             raise RondelError(
@@ -231,22 +222,26 @@ def epsilon_greedy(q: Array, obs: Tree, keys: Array, epsilon: Array | None) -> A
     return jnp.where(explores, anything, greedy)
 
 
+def transitions(tr: Trajectory, discount: float, n_step: int) -> Transitions:
+    """n-step transitions, time first as in the trajectory."""
+    ends = tr.terminated, tr.truncated, tr.valid
+    reward, worth, offset, valid = n_step_returns(tr.reward, *ends, discount, n_step)
+    return Transitions(tr.obs, tr.action[: len(reward)], reward, worth, offset, valid)
+
+
 def prepare(
     config: Config, model: Model, weights: Weights, tr: Trajectory
 ) -> tuple[Transitions, Array]:
     """n-step transitions with initial priorities, and the number of steps."""
-    reward, discount, offset, valid = n_step_returns(
-        tr.reward, tr.terminated, tr.truncated, tr.valid, config.discount, config.n_step
-    )
-    action = tr.action[: config.rollout]
-    priority = jnp.ones_like(reward)
+    items = transitions(tr, config.discount, config.n_step)
+    priority = jnp.ones_like(items.reward)
     if config.prioritised:  # by the actor's weights
         out = model.network.apply(weights.params, tr.obs)
         best = model.returns.of(out, q_of(model.returns, out, tr.obs).argmax(-1))
-        taken = model.returns.of(out[: config.rollout], action)
-        misfit = misfit_along(model.returns, taken, reward, discount, offset, best)
-        priority = misfit.priority
-    items = Transitions(tr.obs, action, reward, discount, offset, valid, priority)
+        taken = model.returns.of(out[: config.rollout], items.action)
+        targets = items.reward, items.discount, items.offset, best
+        priority = misfit_along(model.returns, taken, *targets).priority
+    items = items._replace(priority=priority)
     steps = tr.valid[config.n_step - 1 :].sum(0)  # the overlap was counted last time
     return swap_time(items), steps
 

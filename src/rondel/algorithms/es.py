@@ -19,8 +19,9 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from rondel.algorithms.card import Card
+from rondel.algorithms.ranges import check_ranges
 from rondel.algorithms.wrappers import with_observation_normalisation
-from rondel.errors import RondelError, at_least, one_of
+from rondel.errors import RondelError, one_of
 from rondel.memory.newest import newest
 from rondel.nets.heads import value_head
 from rondel.nets.mlp import mlp
@@ -57,9 +58,7 @@ class Config:
     network: str = "auto"  # auto, mlp, nature, impala, minatar, board, or your own module:function
 
     def __post_init__(self) -> None:
-        at_least(1, rollout=self.rollout, top=self.top, hidden=min(self.hidden, default=1))
-        at_least(1e-8, sigma=self.sigma)
-        at_least(0, learning_rate=self.learning_rate, weight_decay=self.weight_decay)
+        check_ranges(self)
         one_of(("ranks", "returns"), shaping=self.shaping)
         one_of(("adam", "sgd"), optimiser=self.optimiser)
 

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from rondel.algorithms import actor_critic, descent
 from rondel.algorithms.actor_critic import Loss
 from rondel.algorithms.card import Card
-from rondel.errors import at_least, from_zero_to_one
+from rondel.algorithms.ranges import check_ranges
 from rondel.memory.rollout import rollout
 from rondel.nets.actor_critic import ActorCritic, make_networks, pi
 from rondel.ops.distributions import Distribution
@@ -60,12 +60,7 @@ class Config:
     memory_size: int = 128  # width of the recurrent cell
 
     def __post_init__(self) -> None:
-        at_least(1, rollout=self.rollout, epochs=self.epochs, minibatches=self.minibatches)
-        at_least(1, hidden=min(self.hidden, default=1), anneal_steps=self.anneal_steps)
-        at_least(1, memory_size=self.memory_size)
-        at_least(0, learning_rate=self.learning_rate, max_grad_norm=self.max_grad_norm)
-        at_least(0, clip_rho=self.clip_rho, clip_c=self.clip_c)
-        from_zero_to_one(discount=self.discount, trace_lambda=self.trace_lambda)
+        check_ranges(self)
 
 
 class Rounds(NamedTuple):
@@ -153,8 +148,7 @@ def gradient(
 
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
     """IMPALA for discrete or continuous actions; `network` is the user's own torso, if any."""
-    recurrent = config.memory, config.memory_size
-    model, dist = make_networks(config, spec, network, *recurrent)
+    model, dist = make_networks(config, spec, network)
     rounds = None if model.chunk is None else max(1, model.chunk // (config.rollout + 1))
     optimiser = adam(config.max_grad_norm, epsilon=1e-5)
 

@@ -23,7 +23,7 @@ from rondel.algorithms import actor_critic, descent
 from rondel.algorithms.actor_critic import Loss
 from rondel.algorithms.card import Card
 from rondel.algorithms.descent import State
-from rondel.errors import at_least, from_zero_to_one
+from rondel.algorithms.ranges import check_ranges
 from rondel.memory.rollout import rollout
 from rondel.nets.actor_critic import ActorCritic, make_networks, pi
 from rondel.ops.distributions import Distribution
@@ -60,10 +60,7 @@ class Config:
     network: str = "auto"  # auto, mlp, nature, impala, minatar, board, or your own module:function
 
     def __post_init__(self) -> None:
-        at_least(1, rollout=self.rollout, longest=self.longest)
-        at_least(1, hidden=min(self.hidden, default=1), anneal_steps=self.anneal_steps)
-        at_least(0, learning_rate=self.learning_rate, max_grad_norm=self.max_grad_norm)
-        from_zero_to_one(discount=self.discount)
+        check_ranges(self)
 
 
 class Rows(NamedTuple):

@@ -18,7 +18,8 @@ import optax
 from rondel.algorithms import actor_critic, descent
 from rondel.algorithms.actor_critic import Loss, Rows
 from rondel.algorithms.card import Card
-from rondel.errors import RondelError, at_least, from_zero_to_one
+from rondel.algorithms.ranges import check_ranges
+from rondel.errors import RondelError
 from rondel.formatting import divisors, join_words
 from rondel.memory.rollout import rollout
 from rondel.nets.actor_critic import ActorCritic, make_networks
@@ -61,12 +62,7 @@ class Config:
     sequence: int = 16  # steps of a training sequence, with a recurrent cell
 
     def __post_init__(self) -> None:
-        at_least(1, rollout=self.rollout, epochs=self.epochs, minibatches=self.minibatches)
-        at_least(1, hidden=min(self.hidden, default=1), anneal_steps=self.anneal_steps)
-        at_least(1, memory_size=self.memory_size, sequence=self.sequence)
-        at_least(0, learning_rate=self.learning_rate, clip=self.clip)
-        at_least(0, max_grad_norm=self.max_grad_norm)
-        from_zero_to_one(discount=self.discount, gae_lambda=self.gae_lambda)
+        check_ranges(self)
         if self.memory != "none" and self.rollout % self.sequence:
             raise RondelError(
                 f"sequence must divide rollout={self.rollout}, got {self.sequence}. "
@@ -156,8 +152,7 @@ def update(
 
 def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algorithm:
     """PPO for discrete or continuous actions; `network` is the user's own torso, if any."""
-    recurrent = config.memory, config.memory_size
-    model, dist = make_networks(config, spec, network, *recurrent)
+    model, dist = make_networks(config, spec, network)
     optimiser = adam(config.max_grad_norm, epsilon=1e-5)
     rows = config.discount, config.gae_lambda, config.sequence
     weighing = config.normalise_advantage, partial(loss, config, model, dist)

@@ -21,7 +21,8 @@ import optax
 from rondel.algorithms import ddpg
 from rondel.algorithms.card import Card
 from rondel.algorithms.descent import count_steps
-from rondel.errors import RondelError, at_least, from_zero_to_one
+from rondel.algorithms.ranges import check_ranges
+from rondel.errors import RondelError
 from rondel.memory.replay import TransitionBatch, uniform
 from rondel.ops import random
 from rondel.ops.statistics import masked_mean
@@ -61,13 +62,7 @@ class Config:
     network: str = "auto"  # auto, mlp, nature, impala, minatar, board, or your own module:function
 
     def __post_init__(self) -> None:
-        at_least(1, rollout=self.rollout, batch=self.batch, capacity=self.capacity)
-        at_least(1, samples=self.samples, elites=self.elites, iterations=self.iterations)
-        at_least(1, older_every=self.older_every, hidden=min(self.hidden, default=1))
-        at_least(0, learning_rate=self.learning_rate, noise=self.noise, warmup=self.warmup)
-        at_least(0, updates_per_step=self.updates_per_step)
-        from_zero_to_one(discount=self.discount, target_rate=self.target_rate)
-        from_zero_to_one(epsilon=self.epsilon)
+        check_ranges(self)
         if self.elites > self.samples:
             raise RondelError(f"elites must be at most samples={self.samples}, got {self.elites}.")
 

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import optax
 
 from rondel.algorithms import dqn
-from rondel.errors import RondelError, at_least, from_zero_to_one, one_of
+from rondel.errors import RondelError, at_least, one_of
 from rondel.formatting import join_words
 from rondel.memory.sequences import SequenceBatch, Stretch, sequences
 from rondel.nets.noisy import with_noise
@@ -69,9 +69,6 @@ class Config(dqn.Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(2, sequence=self.sequence)
-        at_least(1, memory_size=self.memory_size)
-        at_least(0, overlap=self.overlap, burn_in=self.burn_in)
-        from_zero_to_one(priority_mix=self.priority_mix)
         if self.memory == "none":
             raise RondelError("memory must be gru or lstm, got 'none'. Use apex without memory.")
         one_of(CELLS, memory=self.memory)
@@ -203,13 +200,10 @@ def misfits(
     """
     rows_ahead = jnp.concatenate([rows.valid[1:-1], jnp.zeros_like(rows.valid[:1])])
     truncated = rows.truncated[:-1] | ~rows_ahead
+    known = rows.reward[:-1], rows.terminated[:-1], truncated, rows.valid[:-1]
+    reward, ended, cut, valid = (jnp.pad(x, ((0, config.n_step - 1), (0, 0))) for x in known)
     reward, discount, offset, valid = n_step_returns(
-        _pad_rows(rows.reward[:-1], config.n_step - 1),
-        _pad_rows(rows.terminated[:-1], config.n_step - 1),
-        _pad_rows(truncated, config.n_step - 1),
-        _pad_rows(rows.valid[:-1], config.n_step - 1),
-        config.discount,
-        config.n_step,
+        reward, ended, cut, valid, config.discount, config.n_step
     )
     best = returns.of(target, dqn.q_of(returns, chooser, rows.obs).argmax(-1))
     taken = returns.of(out[:-1], rows.action[:-1])
@@ -314,7 +308,3 @@ def make(config: Config, spec: EnvSpec, network: Network | None = None) -> Algor
         overlap=config.length - config.stride,
         max_lag=CARD.max_lag,
     )
-
-
-def _pad_rows(x: Array, rows: int) -> Array:
-    return jnp.pad(x, ((0, rows), (0, 0)))

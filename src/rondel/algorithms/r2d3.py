@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rondel.algorithms import r2d2
-from rondel.errors import RondelError, from_zero_to_one
+from rondel.errors import RondelError
 from rondel.memory.demonstrations import with_demonstrations
 from rondel.memory.sequences import Stretch
 from rondel.types import Algorithm, EnvSpec, Memory, Network, Trajectory, Tree
@@ -32,10 +32,6 @@ class Config(r2d2.Config):
 
     demonstrations: str = ""  # file of recorded episodes, from `rondel.record`
     demo_ratio: float = 1 / 256  # share of a batch that comes from demonstrations
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        from_zero_to_one(demo_ratio=self.demo_ratio)
 
 
 def layout(first: np.ndarray, stride: int, before: int, after: int) -> np.ndarray:

@@ -19,7 +19,7 @@ import optax
 from rondel.algorithms import ddpg
 from rondel.algorithms.card import Card
 from rondel.algorithms.descent import count_steps
-from rondel.errors import at_least, from_zero_to_one
+from rondel.algorithms.ranges import check_ranges
 from rondel.memory.replay import TransitionBatch, uniform
 from rondel.ops import distributions, random
 from rondel.ops.statistics import masked_mean
@@ -56,12 +56,7 @@ class Config:
     network: str = "auto"  # auto, mlp, nature, impala, minatar, board, or your own module:function
 
     def __post_init__(self) -> None:
-        at_least(1, rollout=self.rollout, batch=self.batch, capacity=self.capacity)
-        at_least(1, critics=self.critics, hidden=min(self.hidden, default=1))
-        at_least(0, policy_rate=self.policy_rate, critic_rate=self.critic_rate, warmup=self.warmup)
-        at_least(0, temperature_rate=self.temperature_rate, updates_per_step=self.updates_per_step)
-        at_least(1e-6, temperature=self.temperature)
-        from_zero_to_one(discount=self.discount, target_rate=self.target_rate)
+        check_ranges(self)
 
 
 class State(NamedTuple):
@@ -166,15 +161,8 @@ def gradient(
 
 
 def update(config: Config, state: State, grads: Tree) -> State:
-    rates = {
-        "policy": config.policy_rate,
-        "critics": config.critic_rate,
-        "log_temperature": config.temperature_rate,
-    }
-    moved = {
-        name: ddpg.descend(rate, state.params[name], state.opt_state[name], grads[name])
-        for name, rate in rates.items()
-    }
+    rates = {"policy": config.policy_rate, "critics": config.critic_rate}
+    moved = ddpg.descend_each(state, grads, **rates, log_temperature=config.temperature_rate)
     params, opt_state = ({name: pair[i] for name, pair in moved.items()} for i in range(2))
     target = optax.incremental_update(params["critics"], state.target, config.target_rate)
     return state._replace(params=params, target=target, opt_state=opt_state)

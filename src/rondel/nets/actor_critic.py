@@ -5,7 +5,7 @@ Shapes: b lanes, T rows of time, `[...]` any leading axes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -17,7 +17,7 @@ from rondel.nets.recurrent import Cell, make_cell, unroll_cell
 from rondel.nets.torso import choose_torso, make_torso
 from rondel.ops import distributions
 from rondel.ops.distributions import Distribution
-from rondel.spaces import Box, Space, mask_of
+from rondel.spaces import Box, mask_of
 from rondel.types import Array, EnvSpec, Network, Tree
 
 
@@ -53,18 +53,26 @@ class ActorCritic(NamedTuple):
 
 
 def make_networks(
-    config: Settings,
-    spec: EnvSpec,
-    own: Network | None = None,
-    memory: str = "none",
-    memory_size: int = 0,
+    config: Settings, spec: EnvSpec, own: Network | None = None
 ) -> tuple[ActorCritic, Distribution]:
-    """Policy and value for an environment, and the distribution of actions."""
-    dist = distributions.for_space(spec.action)
+    """Policy and value for an environment, and the distribution of actions.
+
+    Two perceptrons; behind an image, a recurrent cell (the fields `memory` and `memory_size`, if
+    there are any) or the user's `own` network a shared torso.
+    """
+    dist, space = distributions.for_space(spec.action), spec.observation
     continuous = isinstance(spec.action, Box)
     outputs = dist.size // 2 if continuous else dist.size  # deviations are parameters of their own
-    kind, hidden, space = config.network, config.hidden, spec.observation
-    model = _make_actor_critic(kind, space, hidden, outputs, own, memory, memory_size)
+    kind, memory = choose_torso(config.network, space), getattr(config, "memory", "none")
+    if own is None and memory == "none" and kind == "mlp":
+        policy = mlp(space, config.hidden, outputs, last_scale=0.01)
+        model = separate_networks(policy, mlp(space, config.hidden, 1))
+    else:
+        torso, width = make_torso(kind, space, config.hidden, own=own)
+        recurrent = memory != "none"
+        cell = make_cell(memory, width, getattr(config, "memory_size", 0)) if recurrent else None
+        chunk = images.TRUNKS[kind].chunk if own is None and cell is None else None
+        model = shared_torso(torso, width, outputs, cell)._replace(chunk=chunk)
     if not continuous:
         return model, dist
 
@@ -79,27 +87,6 @@ def pi(params: Tree, out: Array, obs: Tree) -> Array:
     if "log_std" in params:
         return jnp.concatenate([out, jnp.broadcast_to(params["log_std"], out.shape)], -1)
     return distributions.masked(out, mask_of(obs))
-
-
-def _make_actor_critic(
-    kind: str,
-    space: Space,
-    hidden: Sequence[int],
-    outputs: int,
-    own: Network | None,
-    memory: str,
-    memory_size: int,
-) -> ActorCritic:
-    """Two perceptrons; behind an image, a memory or the user's `own` network a shared torso."""
-    kind = choose_torso(kind, space)
-    if own is None and memory == "none" and kind == "mlp":
-        policy = mlp(space, hidden, outputs, last_scale=0.01)
-        return separate_networks(policy, mlp(space, hidden, 1))
-    torso, width = make_torso(kind, space, hidden, own=own)
-    if memory != "none":
-        return shared_torso(torso, width, outputs, make_cell(memory, width, memory_size))
-    chunk = images.TRUNKS[kind].chunk if own is None else None
-    return shared_torso(torso, width, outputs)._replace(chunk=chunk)
 
 
 def separate_networks(policy: Network, critic: Network) -> ActorCritic:

@@ -14,6 +14,7 @@ from typing import TypeAlias
 import jax.numpy as jnp
 from jax import lax
 
+from rondel.ops import random
 from rondel.types import Array
 
 Levels: TypeAlias = tuple[Array, ...]
@@ -79,6 +80,17 @@ def find(levels: Levels, point: Array) -> tuple[Array, Array]:
         child, begin, weight = _cover(_group(level, node).T, point)
         node, point = node * WIDTH + child, point - begin
     return node, weight
+
+
+def draw(levels: Levels, slots: Array, key: Array, stored: Array) -> tuple[Array, Array, Array]:
+    """Leaves, one at a random point in each of n equal parts of the total: [n], their weights, N P.
+
+    `slots` are 0 .. n - 1, N is how many are `stored`.
+    """
+    whole = total(levels)
+    part = (slots + random.uniform(key, slots.size)) / slots.size
+    leaf, weight = find(levels, part * whole)
+    return leaf, weight, jnp.where(weight > 0.0, weight * (stored / whole), 1.0)
 
 
 def _cover(weight: Array, point: Array) -> tuple[Array, Array, Array]:

@@ -167,11 +167,8 @@ def prioritised(
     def draw(memory: Ranked, key: Array, j: Array) -> tuple[TransitionBatch, Place]:
         del j
         ring, (lanes, size) = memory.ring, memory.ring.items.valid.shape
-        total = priorities.total(memory.levels)
-        part = (ring.slots + random.uniform(key, ring.slots.size)) / ring.slots.size
-        leaf, weight = priorities.find(memory.levels, part * total)
         stored = lanes * jnp.minimum(ring.filled, size - ahead)
-        ratio = jnp.where(weight > 0.0, weight * (stored / total), 1.0)
+        leaf, weight, ratio = priorities.draw(memory.levels, ring.slots, key, stored)
         place = leaf % lanes, leaf // lanes
         batch = _read(ring, place, ratio)
         return batch._replace(valid=batch.valid & (weight > 0.0)), place

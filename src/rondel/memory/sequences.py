@@ -22,7 +22,6 @@ from rondel.errors import RondelError
 from rondel.memory import priorities
 from rondel.memory.frames import Frames, pack_stacked, take
 from rondel.memory.replay import EPSILON, slots_of
-from rondel.ops import random
 from rondel.spaces import Space
 from rondel.types import Array, Memory, Tree
 
@@ -210,11 +209,8 @@ def _weight(cut: _Cut, error: Array) -> Array:
 def _draw(cut: _Cut, memory: Sequences, key: Array, j: Array) -> tuple[SequenceBatch, Place]:
     del j
     lanes, size = memory.rows.valid.shape
-    total = priorities.total(memory.levels)
-    part = (memory.slots + random.uniform(key, memory.slots.size)) / memory.slots.size
-    leaf, weight = priorities.find(memory.levels, part * total)
     stored = lanes * jnp.maximum((memory.filled - cut.length) // cut.stride + 1, 0)
-    ratio = jnp.where(weight > 0.0, weight * (stored / total), 1.0)
+    leaf, weight, ratio = priorities.draw(memory.levels, memory.slots, key, stored)
     lane, start = place = leaf % lanes, leaf // lanes
     row = (start[:, None] * cut.stride + jnp.arange(cut.length, dtype=jnp.int32)[None]) % size
 

@@ -112,24 +112,19 @@ class Fault(NamedTuple):
 
 def first_fault(pieces: Sequence[Piece]) -> Fault | None:
     """The first rule that these pieces break, if any."""
-    for rule in (_known, _in_order, _counted, _ranged, _one_update, _divisible):
-        fault = rule(pieces)
-        if fault:
-            return fault
-    return None
+    rules = (_known, _in_order, _counted, _ranged, _one_update, _divisible)
+    return next(filter(None, (rule(pieces) for rule in rules)), None)
 
 
 def fault_error(fault: Fault, written: Written) -> RondelError:
     """The error for a fault, with carets below it."""
-    return error_at(fault.sentence, written.text, _place(fault, written))
-
-
-def _place(fault: Fault, written: Written) -> Place:
     if fault.piece is None or fault.piece == len(written.stages):
-        return len(written.text) + 1, len(written.text) + 2
-    if fault.stage is None:
-        return written.copies[fault.piece]
-    return written.stages[fault.piece][fault.stage]
+        place = len(written.text) + 1, len(written.text) + 2
+    elif fault.stage is None:
+        place = written.copies[fault.piece]
+    else:
+        place = written.stages[fault.piece][fault.stage]
+    return error_at(fault.sentence, written.text, place)
 
 
 def _known(pieces: Sequence[Piece]) -> Fault | None:

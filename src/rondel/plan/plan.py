@@ -228,14 +228,9 @@ def _unit(piece: Piece, block: int) -> int:
 def _numbers(plan: Plan, index: int, lanes: int, block: int) -> list[int]:
     """The possible numbers of copies of a piece."""
     stages = plan.pieces[index].stages
+    before, after = plan.pieces[:index], plan.pieces[index + 1 :]
     fits = [n for n in divisors(lanes) if lanes % _unit(Piece(stages, n), block) == 0]
-    return [n for n in fits if not first_fault(_with_copies(plan, index, n))]
-
-
-def _with_copies(plan: Plan, index: int, copies: int) -> list[Piece]:
-    pieces = list(plan.pieces)
-    pieces[index] = Piece(pieces[index].stages, copies)
-    return pieces
+    return [n for n in fits if not first_fault((*before, Piece(stages, n), *after))]
 
 
 def _lag_fault(plan: Plan, max_lag: int | None, algorithm: str) -> Fault | None:

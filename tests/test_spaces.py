@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rondel.errors import RondelError
-from rondel.spaces import Box, Discrete, MultiBinary, MultiDiscrete, to_json, unstacked, zeros
+from rondel.spaces import Box, Discrete, MultiBinary, MultiDiscrete, to_json, with_frames, zeros
 
 inf = np.inf
 
@@ -110,7 +110,12 @@ def test_a_space_is_json_that_others_than_python_can_read(space):
 
 
 def test_spaces_that_differ_do_so_as_json():
-    every = [*SPACES, *map(unstacked, SPACES), box([0.0], [1.0], "float64"), box([0.0], [2.0])]
+    every = [
+        *SPACES,
+        *(with_frames(space, 1) for space in SPACES),
+        box([0.0], [1.0], "float64"),
+        box([0.0], [2.0]),
+    ]
     kinds = {str(describe(space)): json.dumps(to_json(space)) for space in every}
     assert len(set(kinds.values())) == len(kinds)
 

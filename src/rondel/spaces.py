@@ -170,13 +170,13 @@ def stacks_frames(space: Space) -> bool:
     return isinstance(space, Box) and space.frames > 1
 
 
-def unstacked(space: Space) -> Space:
-    """The space without its numbers of frames, which only memory needs."""
+def with_frames(space: Space, frames: int) -> Space:
+    """The space with that number of `frames` in every Box; only memory needs more than one."""
     if isinstance(space, dict):
-        return {name: unstacked(part) for name, part in space.items()}
+        return {name: with_frames(part, frames) for name, part in space.items()}
     if isinstance(space, tuple):
-        return tuple(unstacked(part) for part in space)
-    return replace(space, frames=1) if isinstance(space, Box) else space
+        return tuple(with_frames(part, frames) for part in space)
+    return replace(space, frames=frames) if isinstance(space, Box) else space
 
 
 def to_json(space: Space) -> Any:

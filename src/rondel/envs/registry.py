@@ -187,10 +187,8 @@ def _in_any_world(name: str) -> Env | HostWorld:
             if not owns:
                 continue
             env = _made(world, name)
-        except NotAvailable as error:
-            absent.append(str(error))
         except RondelError as error:
-            if not absent:
+            if not absent and not isinstance(error, NotAvailable):
                 raise
             absent.append(str(error))
         else:

@@ -36,11 +36,7 @@ def can_be_drawn(task: str, arguments: dict[str, Any]) -> bool:
     return False
 
 
-def _try(task: str, arguments: dict[str, Any]) -> None:
-    pool = make_pool(task, task, arguments | DRAWN, [0])
+if __name__ == "__main__":
+    pool = make_pool(sys.argv[1], sys.argv[1], json.loads(sys.argv[2]) | DRAWN, [0])
     pool.reset()
     pool.render()
-
-
-if __name__ == "__main__":
-    _try(sys.argv[1], json.loads(sys.argv[2]))

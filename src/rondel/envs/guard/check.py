@@ -10,7 +10,7 @@ from rondel.envs.errors import EnvError
 from rondel.envs.guard.crash_report import attempt
 from rondel.envs.guard.sampling import leaves, random_action, violations
 from rondel.errors import RondelError
-from rondel.spaces import Box, Discrete, MultiBinary, MultiDiscrete, mask_of
+from rondel.spaces import Box, Leaf, MultiBinary, mask_of
 from rondel.types import Env, EnvSpec, HostWorld, Step, Tree
 
 STEPS = 16
@@ -172,14 +172,7 @@ def _check_frames(stack: np.ndarray, before: np.ndarray | None, call: str, path:
             )
 
 
-def _bounds(space: Any) -> tuple[Any, Any]:
-    match space:
-        case Box():
-            return space.low, space.high
-        case Discrete():
-            return 0, space.n - 1
-        case MultiDiscrete():
-            return 0, np.array(space.n) - 1
-        case MultiBinary():
-            return 0, 1
-    raise AssertionError(space)
+def _bounds(space: Leaf) -> tuple[Any, Any]:
+    if isinstance(space, Box):
+        return space.low, space.high
+    return 0, 1 if isinstance(space, MultiBinary) else np.array(space.n) - 1

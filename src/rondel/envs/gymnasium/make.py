@@ -22,10 +22,10 @@ from rondel.envs.errors import EnvError, NotAvailable
 from rondel.envs.gymnasium import dm_env, old_gym, raw_check
 from rondel.envs.gymnasium.lanes import Lanes
 from rondel.envs.gymnasium.spaces import action_spec, observation_spec, with_mask
-from rondel.envs.gymnasium.stacks import stack_frames, stacked_by
+from rondel.envs.gymnasium.stacks import stacked_by
 from rondel.envs.world import split
 from rondel.errors import RondelError
-from rondel.spaces import MASK
+from rondel.spaces import MASK, with_frames
 from rondel.types import EnvSpec, HostWorld
 
 Factory: TypeAlias = Callable[[], Any]
@@ -41,11 +41,10 @@ def from_id(name: str) -> HostWorld:
     >>> step = lanes.reset(range(8))
     """
     env = _make(name)
-    spec, masked = _look(env, f"gymnasium:{name}")
-    env.close()
     mode = _PICTURE if _PICTURE in env.metadata.get("render_modes", ()) else None
-    shown = partial(_lanes, partial(_make, name, mode), spec, masked, 1)
-    return HostWorld(spec, partial(_lanes, partial(_make, name), spec, masked), shown)
+    world = _world(env, f"gymnasium:{name}", partial(_make, name), partial(_make, name, mode))
+    env.close()
+    return world
 
 
 def from_instance(env: Any) -> HostWorld:
@@ -54,10 +53,8 @@ def from_instance(env: Any) -> HostWorld:
     It is never closed here.
     """
     env = _adapted(env)
-    spec, masked = _look(env, _name(env))
     copies = _Copies(env)
-    shown = partial(_lanes, copies.shown, spec, masked, 1)
-    return HostWorld(spec, partial(_lanes, copies, spec, masked), shown)
+    return _world(env, _name(env), copies, copies.shown)
 
 
 def from_factory(factory: Callable[..., Any], made: Any, env_id: str = "") -> HostWorld:
@@ -68,15 +65,15 @@ def from_factory(factory: Callable[..., Any], made: Any, env_id: str = "") -> Ho
             f"or a HostWorld, got a {type(made).__name__}."
         )
     env = _adapted(made, factory)
-    spec, masked = _look(env, env_id or _name(env))
+    build, build_shown = partial(_build, factory), partial(_build_shown, factory)
+    world = _world(env, env_id or _name(env), build, build_shown)
     env.close()
-    shown = partial(_lanes, partial(_build_shown, factory), spec, masked, 1)
-    return HostWorld(spec, partial(_lanes, partial(_build, factory), spec, masked), shown)
+    return world
 
 
 def call(factory: Callable[..., Any]) -> Any:
     """Call a factory, with a seed if it requires one."""
-    seed = _seed_of(factory)
+    seed = _parameter(factory, "seed")
     needed = seed is not None and seed.default is seed.empty
     return factory(seed=0) if needed else factory()
 
@@ -91,7 +88,7 @@ def _adapted(env: Any, factory: Callable[..., Any] | None = None) -> Any:
     if isinstance(env, gymnasium.Env):
         return env
     if dm_env.is_dm(env):
-        takes_seed = factory is not None and _seed_of(factory) is not None
+        takes_seed = factory is not None and _parameter(factory, "seed") is not None
         return dm_env.DmEnv(env, factory if takes_seed else None)
     return old_gym.OldEnv(env)
 
@@ -105,10 +102,6 @@ def _build_shown(factory: Callable[..., Any]) -> Any:
     if _parameter(factory, "render_mode") is None:
         return _build(factory)
     return _build(partial(factory, render_mode=_PICTURE))
-
-
-def _seed_of(factory: Callable[..., Any]) -> inspect.Parameter | None:
-    return _parameter(factory, "seed")
 
 
 def _parameter(factory: Callable[..., Any], name: str) -> inspect.Parameter | None:
@@ -152,15 +145,17 @@ def registered() -> list[str]:
     return sorted(gymnasium.registry)
 
 
-def _look(env: Any, name: str) -> tuple[EnvSpec, bool]:
-    """The environment's spec, and whether its info has a mask to add to the observation."""
-    observation = stack_frames(observation_spec(env.observation_space, name), stacked_by(env))
+def _world(env: Any, name: str, build: Factory, build_shown: Factory) -> HostWorld:
+    """The world of environments like `env`; `build_shown` makes those with pictures."""
+    observation = with_frames(observation_spec(env.observation_space, name), stacked_by(env))
     action = action_spec(env.action_space, name)
     _, info = raw_check.reset(env, name, seed=0)
     masked = MASK in info and not (isinstance(observation, dict) and MASK in observation)
     if masked:
         observation = with_mask(observation, action, name)
-    return EnvSpec(name, observation, action), masked
+    spec = EnvSpec(name, observation, action)
+    shown = partial(_lanes, build_shown, spec, masked, 1)
+    return HostWorld(spec, partial(_lanes, build, spec, masked), shown)
 
 
 def _lanes(build: Factory, spec: EnvSpec, masked: bool, b: int, first_lane: int = 0) -> Lanes:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import gymnasium
 from gymnasium.wrappers import FrameStackObservation
-
-from rondel.spaces import Box, Space
 
 _ELSEWHERE = ("common", "stateful_reward", "transform_reward")
 """Modules in `gymnasium.wrappers` whose wrappers leave observations as they are."""
@@ -28,12 +25,3 @@ def stacked_by(env: Any) -> int:
             return 1
         env = env.env
     return 1
-
-
-def stack_frames(space: Space, frames: int) -> Space:
-    """Set `frames` in every Box of a space."""
-    if isinstance(space, dict):
-        return {name: stack_frames(part, frames) for name, part in space.items()}
-    if isinstance(space, tuple):
-        return tuple(stack_frames(part, frames) for part in space)
-    return replace(space, frames=frames) if isinstance(space, Box) else space

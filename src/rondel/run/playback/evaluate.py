@@ -84,7 +84,9 @@ def _world(what: Run | Policy, env: Any) -> Env | HostWorld:
     if env is None and not run_folder.can_be_made(spec.id):
         raise RondelError(f"{spec.id} is a custom environment: pass it again, as env=… (--env).")
     world = make(spec.id if env is None else env)
-    wanted, given = (spaces.to_json(spaces.unstacked(s.observation)) for s in (spec, world.spec))
+    wanted, given = (
+        spaces.to_json(spaces.with_frames(s.observation, 1)) for s in (spec, world.spec)
+    )
     if wanted != given or spaces.to_json(spec.action) != spaces.to_json(world.spec.action):
         raise RondelError(
             f"{world.spec.id} must have the observations and actions of {spec.id}, where the "

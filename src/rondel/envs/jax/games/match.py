@@ -19,6 +19,7 @@ from rondel.envs.jax.episodic import Episode, episodic
 from rondel.envs.jax.games import opponents
 from rondel.envs.jax.games.opponents import Opponent
 from rondel.errors import RondelError
+from rondel.formatting import join_words
 from rondel.ops import random
 from rondel.ops.select import select
 from rondel.types import Array, Env, EnvSpec, Game, Step, Tree
@@ -48,25 +49,21 @@ def environment(
 
     All games have the opponents `random` and `mcts`; some have their `own`.
     """
-    if opponent is None and simulations is None:
-        return self_play(spec, game, draw)
-    if opponent is None:
+    if simulations is not None and opponent != "mcts":
+        wanted = f"{spec.id}?opponent=mcts&simulations={simulations}"
         raise RondelError(
-            f"simulations={simulations} needs opponent=mcts. Use "
-            f"{spec.id}?opponent=mcts&simulations={simulations}."
+            f"simulations={simulations} needs opponent=mcts, got {opponent!r}. Use {wanted}."
         )
+    if opponent is None:
+        return self_play(spec, game, draw)
+    count = opponents.SIMULATIONS if simulations is None else simulations
     known: dict[str, Callable[[], Opponent]] = {"random": lambda: opponents.at_random(game)}
-    known |= own or {}
-    if opponent not in (*known, "mcts"):
-        names = f"{', '.join(known)} or mcts"
+    known |= {**(own or {}), "mcts": lambda: opponents.mcts(game, count)}
+    if opponent not in known:
+        names = join_words(known, "or")
         raise RondelError(f"opponent must be {names} in {spec.id}, got {opponent!r}.")
-    if opponent == "mcts":
-        count = opponents.SIMULATIONS if simulations is None else simulations
-        spec = spec._replace(id=f"{spec.id}?opponent=mcts&simulations={count}")
-        return against(spec, game, opponents.mcts(game, count), draw)
-    if simulations is not None:
-        raise RondelError(f"simulations={simulations} needs opponent=mcts, got {opponent!r}.")
-    spec = spec._replace(id=f"{spec.id}?opponent={opponent}")
+    chosen = f"mcts&simulations={count}" if opponent == "mcts" else opponent
+    spec = spec._replace(id=f"{spec.id}?opponent={chosen}")
     return against(spec, game, known[opponent](), draw)
 
 

@@ -78,7 +78,7 @@ def test_what_is_no_file_gets_a_sentence(tmp_path):
     (tmp_path / "text").write_text("no arrays")
     with pytest.raises(RondelError, match="is not a file of demonstrations"):
         datasets.read(str(tmp_path / "text"), SPEC)
-    with pytest.raises(RondelError, match="cannot be written"):
+    with pytest.raises(RondelError, match="can't be written"):
         record.write(tmp_path / "no" / "folder", [episode(1)])
 
 

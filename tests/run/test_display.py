@@ -14,7 +14,7 @@ from rich.console import Console
 
 from rondel import formatting
 from rondel.run.display import display, panel
-from rondel.run.display.display import Lines, Panel, Silent
+from rondel.run.display.display import Display, Lines, Panel
 from rondel.run.display.round_record import Goal, RoundRecord
 
 SUMMARY = [("env", "jax:CartPole-v1 (fastest of jax, gymnasium)"), ("plan", "all, one program")]
@@ -180,7 +180,7 @@ def test_the_cursor_comes_back():
 
 
 def test_stop_may_come_before_start():
-    for shown in (Panel(Terminal()), Lines(io.StringIO()), Silent()):
+    for shown in (Panel(Terminal()), Lines(io.StringIO()), Display()):
         shown.stop("Refused.")
 
 

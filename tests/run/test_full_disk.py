@@ -71,7 +71,7 @@ def test_a_disk_that_is_full_at_the_start(tmp_path, limit):
     ("limit", "words"),
     [
         (2_000, "A checkpoint can't be saved"),
-        pytest.param(600, "the metrics", marks=pytest.mark.long),
+        pytest.param(600, "The metrics", marks=pytest.mark.long),
     ],
 )
 def test_a_disk_that_fills_up_while_a_run_saves(tmp_path, limit, words):

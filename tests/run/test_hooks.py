@@ -10,7 +10,7 @@ import pytest
 
 import rondel
 from rondel import RondelError
-from rondel.run.display.display import Silent
+from rondel.run.display.display import Display
 from rondel.run.training import hooks, train_loop
 from run.small import PPO
 
@@ -180,7 +180,7 @@ def test_a_full_disk_is_no_end_for_live_json(tmp_path: Path) -> None:
     file.close(None)
 
 
-class Loads(Silent):
+class Loads(Display):
     def __init__(self) -> None:
         self.loads: list[Any] = []
 

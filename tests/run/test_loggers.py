@@ -15,7 +15,7 @@ import pytest
 import rondel
 from rondel import RondelError
 from rondel.cli import main
-from rondel.run.display.display import Lines, Silent
+from rondel.run.display.display import Display, Lines
 from rondel.run.storage import loggers, metrics_file
 from run.small import PPO
 
@@ -149,7 +149,7 @@ def test_wandb_is_told_what_was_learned_while_it_was_not_there(tmp_path: Path, f
     assert [call[0] for call in calls] == ["init", 10, 20]
 
 
-class Heard(Silent):
+class Heard(Display):
     def __init__(self) -> None:
         self.notes: list[str] = []
 

@@ -98,5 +98,5 @@ def test_every_line_is_json_for_strict_readers(tmp_path):
 
 def test_a_place_that_can_not_be_written_is_a_sentence(tmp_path):
     (tmp_path / "run").write_text("a file, not a folder")
-    with pytest.raises(RondelError, match=r"metrics.jsonl failed: .*\. Make space"):
+    with pytest.raises(RondelError, match=r"metrics.jsonl can't be written: .*\. Make space"):
         MetricsFile(tmp_path / "run" / "metrics.jsonl")

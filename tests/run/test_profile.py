@@ -20,7 +20,7 @@ from rondel.envs.world import is_installed
 from rondel.errors import RondelError
 from rondel.execution.telemetry.timing import SIMULATOR, STARTING
 from rondel.plan.parser import parse
-from rondel.run.display.display import Silent
+from rondel.run.display.display import Display
 from rondel.run.display.round_record import RoundRecord
 from rondel.run.display.utilisation import Utilisation
 from rondel.run.profiling import live
@@ -240,7 +240,7 @@ def test_what_other_processes_do_is_known_while_they_do_it(tmp_path: Path) -> No
         assert all(piece.memory > 2**20 for piece in seen.pieces)
 
 
-class Heard(Silent):
+class Heard(Display):
     """It remembers the loads that it was to show."""
 
     def __init__(self) -> None:
@@ -269,7 +269,7 @@ def test_to_begin_episodes_is_not_what_python_does(algorithm: str, kind: str) ->
     assert told["env", kind] >= 8 * 0.02
 
 
-class Slow(Silent):
+class Slow(Display):
     """It takes its time to show a round."""
 
     def update(self, record: RoundRecord) -> None:
@@ -279,7 +279,7 @@ class Slow(Silent):
 @pytest.mark.parametrize("bound", ["callback", "output"])
 def test_seeds_in_one_program_tell_callbacks_from_output(bound: str, tmp_path: Path) -> None:
     called = pause if bound == "callback" else glance
-    shown = {"hooks": called, "display": Slow() if bound == "output" else Silent()}
+    shown = {"hooks": called, "display": Slow() if bound == "output" else Display()}
     rondel.train(
         "ppo", "CartPole-v1", steps=500, seeds=2, out=tmp_path, eval_episodes=0, **SMALL, **shown
     )

@@ -19,7 +19,7 @@ import rondel
 from rondel import RondelError
 from rondel.algorithms import dqn, ppo
 from rondel.envs.errors import EnvError
-from rondel.run.display.display import Silent
+from rondel.run.display.display import Display
 from rondel.run.setup.prepare import prepare
 from rondel.run.storage import checkpoint, locate
 from rondel.run.training.signals import Terminated
@@ -43,7 +43,7 @@ def test_a_run_has_a_folder(tmp_path: Path) -> None:
         rondel.train("ppo", "CartPole-v1", steps=1_000, out=tmp_path / "a", **PPO)
 
 
-class Told(Silent):
+class Told(Display):
     """It remembers what was said."""
 
     def __init__(self) -> None:
@@ -372,7 +372,7 @@ def test_numbers_beyond_all_sense_are_refused_at_once(field: str, value: Any, wo
         rondel.start("ppo", "CartPole-v1", **PPO | {field: value})
 
 
-class Heard(Silent):
+class Heard(Display):
     def stop(self, message: str) -> None:
         self.message = message
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from rondel.errors import RondelError
 from rondel.run.storage import metrics_file
-from rondel.run.storage.atomic_files import atomic_write
+from rondel.run.storage.atomic_files import atomic_write, explain_failure
 
 GREY, PALE = "#666666", "#e4e4e4"
 INK, EVALUATED = "#17617c", "#d55e00"
@@ -61,11 +60,8 @@ def draw_curve(folder: Path, title: str) -> Path:
 
 def _smoothed(values: np.ndarray) -> np.ndarray:
     """The mean of each value with its neighbours, a twentieth of all values; fewer at the ends."""
-    half = max(len(values) // 40, 1)
-    sums = np.concatenate([[0.0], np.cumsum(values)])
-    place = np.arange(len(values))
-    first, last = np.maximum(place - half, 0), np.minimum(place + half + 1, len(values))
-    return np.asarray((sums[last] - sums[first]) / (last - first))
+    window = np.ones(2 * max(len(values) // 40, 1) + 1)
+    return np.convolve(values, window, "same") / np.convolve(np.ones_like(values), window, "same")
 
 
 def apply_style(axes: Any, title: str, across: str) -> None:
@@ -86,12 +82,6 @@ def apply_style(axes: Any, title: str, across: str) -> None:
 
 def save(figure: Any, path: Path) -> Path:
     """Write the picture atomically."""
-    try:
-        with atomic_write(path) as partial:
-            figure.savefig(partial, format="png", dpi=150, bbox_inches="tight", pad_inches=0.2)
-    except OSError as error:
-        raise RondelError(
-            f"Writing the picture {path} failed: {error.strerror}. Make space there, or make the "
-            "folder writable."
-        ) from error
+    with explain_failure(f"The picture {path}"), atomic_write(path) as partial:
+        figure.savefig(partial, format="png", dpi=150, bbox_inches="tight", pad_inches=0.2)
     return path

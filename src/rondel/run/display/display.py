@@ -10,7 +10,7 @@ import math
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.live import Live
@@ -25,7 +25,9 @@ from rondel.run.display.round_record import RoundRecord
 _MINUTE = 60.0  # seconds after which a log repeats what bounds the run
 
 
-class Display(Protocol):
+class Display:
+    """Shows nothing: what does show something overrides these."""
+
     def start(self, summary: list[tuple[str, str]]) -> None:
         """Show what will run, as rows of (label, text)."""
 
@@ -48,19 +50,7 @@ def choose(stream: TextIO | None = None) -> Display:
     return Panel(stream) if drawable else Lines(stream)
 
 
-class Silent:
-    """Shows nothing."""
-
-    def start(self, summary: list[tuple[str, str]]) -> None: ...
-
-    def update(self, record: RoundRecord) -> None: ...
-
-    def note(self, message: str) -> None: ...
-
-    def stop(self, message: str) -> None: ...
-
-
-class Unbroken:
+class Unbroken(Display):
     """A display that turns silent when its stream fails: a full disk must not end the run."""
 
     def __init__(self, inner: Display) -> None:
@@ -82,10 +72,10 @@ class Unbroken:
         try:
             show(what)
         except OSError:
-            self._inner = Silent()
+            self._inner = Display()
 
 
-class Lines:
+class Lines(Display):
     """Plain lines for logs and pipes: at most one every few seconds, without control characters.
 
     What bounds the run is shown when it is first known, when it changes, and every minute.
@@ -141,7 +131,7 @@ class Lines:
         self._stream.flush()
 
 
-class Panel:
+class Panel(Display):
     """A live panel: progress, the curve of the return, figures, and what bounds the run."""
 
     def __init__(self, stream: TextIO | None = None, every: float = 0.5) -> None:

@@ -38,8 +38,7 @@ def of_seeds(each: list[RoundRecord], width: int) -> RenderableType:
             number(one.steps_per_second),
             duration(one.seconds_left) if one.seconds_left else "",
         )
-    title = Text.assemble((each[0].goal.algorithm, "bold"), f" on {each[0].goal.env}")
-    return Box(table, box=ROUNDED, title=title, title_align="left", border_style="dim", width=width)
+    return _box(table, each[0], width)
 
 
 def of_run(record: RoundRecord, curve: list[float], width: int) -> RenderableType:
@@ -61,9 +60,14 @@ def of_run(record: RoundRecord, curve: list[float], width: int) -> RenderableTyp
     ]
     if seen := record.utilisation:
         lines += [Text(), *utilisation.draw(seen, record.metrics.get(_LAG), inside)]
+    return _box(Text("\n", no_wrap=True, overflow="ellipsis").join(lines), record, width)
+
+
+def _box(content: RenderableType, record: RoundRecord, width: int) -> Box:
     title = Text.assemble((record.goal.algorithm, "bold"), f" on {record.goal.env}")
-    text = Text("\n", no_wrap=True, overflow="ellipsis").join(lines)
-    return Box(text, box=ROUNDED, title=title, title_align="left", border_style="dim", width=width)
+    return Box(
+        content, box=ROUNDED, title=title, title_align="left", border_style="dim", width=width
+    )
 
 
 def _figures(record: RoundRecord, width: int) -> list[Text]:

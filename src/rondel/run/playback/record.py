@@ -27,7 +27,7 @@ from rondel.run.policy.policy import Policy
 from rondel.run.session.run import Run
 from rondel.run.setup import jax_process
 from rondel.run.setup.datasets import action_dtype, named_arrays
-from rondel.run.storage.atomic_files import refuse_to_replace, replace_file
+from rondel.run.storage.atomic_files import explain_failure, refuse_to_replace, replace_file
 from rondel.types import Env, HostWorld, Step, Tree
 
 # (observation, its carry or None) -> (action, carry for the next call)
@@ -133,12 +133,8 @@ def write(path: str | os.PathLike[str], episodes: Iterable[Episode]) -> None:
     """Write episodes to a file, in place of an earlier one."""
     tracks = [_track(episode) for episode in episodes]
     track = jax.tree.map(lambda *xs: np.concatenate(xs), *tracks)
-    try:
+    with explain_failure(str(path)):
         replace_file(Path(path), save(named_arrays(track)))
-    except OSError as error:
-        raise RondelError(
-            f"{path} cannot be written: {error.strerror}. Choose another file."
-        ) from error
 
 
 def _track(episode: Episode) -> dict[str, Any]:

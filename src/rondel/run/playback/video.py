@@ -10,12 +10,12 @@ from contextlib import suppress
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from rondel.errors import RondelError
-from rondel.run.storage.atomic_files import atomic_write, refuse_to_replace
+from rondel.run.storage.atomic_files import atomic_write, explain_failure, refuse_to_replace
 
 Image: TypeAlias = Any  # one of Pillow's
 
@@ -57,14 +57,8 @@ def framed(picture: np.ndarray, caption: str) -> Image:
 
 def write(images: Iterable[Image], path: Path, fps: int) -> Path:
     """Write the file in one step, in the size of the first picture."""
-    try:
-        with atomic_write(path) as partial:
-            _WRITERS[path.suffix](_alike(iter(images)), partial, fps)
-    except OSError as error:
-        raise RondelError(
-            f"The video {path} can't be written: {error.strerror or error}. Make space there, make "
-            "the folder writable, or use another file."
-        ) from error
+    with explain_failure(f"The video {path}"), atomic_write(path) as partial:
+        _WRITERS[path.suffix](_alike(iter(images)), partial, fps)
     return path
 
 
@@ -100,7 +94,9 @@ def _mp4(images: Iterator[Image], path: Path, fps: int) -> None:
         assert process.stdin is not None
         try:
             for image in chain([first], images):
-                if not _write_to(process.stdin, image.tobytes()):
+                try:
+                    process.stdin.write(image.tobytes())
+                except BrokenPipeError:  # its exit status tells why
                     break
         finally:
             with suppress(BrokenPipeError):
@@ -108,15 +104,6 @@ def _mp4(images: Iterator[Image], path: Path, fps: int) -> None:
         if process.wait(_FFMPEG_SECONDS):
             log.seek(0)
             raise OSError(errno.EIO, log.read().decode(errors="replace").strip())
-
-
-def _write_to(pipe: IO[bytes], data: bytes) -> bool:
-    """Write to a pipe; False if its reader has ended. Its exit status then tells why."""
-    try:
-        pipe.write(data)
-    except BrokenPipeError:
-        return False
-    return True
 
 
 _WRITERS: dict[str, Callable[[Iterator[Image], Path, int], None]] = {".gif": _gif, ".mp4": _mp4}

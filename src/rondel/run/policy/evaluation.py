@@ -5,9 +5,9 @@ Every lane plays the same number of episodes, so short ones don't count more oft
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import closing
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -64,9 +64,7 @@ class Evaluator:
         """The episodes of these weights. The environments' randomness comes from `seed`."""
         env, lane, key = self._env, self._lane, purpose_key(seed, Purpose.EVALUATE, 1)
         if not isinstance(env, Env):
-            seeds = lane_seeds(seed, Purpose.EVALUATE, len(lane))
-            start = (self._algorithm.carry(lane), key, lane, self._quota, seeds)
-            return _collect(*_on_host(env, self._play, weights, *start), self._episodes)
+            return _collect(*self._on_host(env, weights, seed, key), self._episodes)
         begun = self._start(per_lane(purpose_key(seed, Purpose.EVALUATE), lane))
         try:
             tally, step = jax.tree.map(np.asarray, self._play(weights, *begun, key, lane))
@@ -74,6 +72,21 @@ class Evaluator:
             if env.close is not None:
                 env.close(begun[0])
         return _collect(tally, step, self._episodes)
+
+    def _on_host(
+        self, world: HostWorld, weights: Tree, seed: int, key: Array
+    ) -> tuple[_Tally, Step]:
+        lane, carry = self._lane, self._algorithm.carry(self._lane)
+        with closing(world.make(len(lane), 0)) as env:
+            step = env.reset(lane_seeds(seed, Purpose.EVALUATE, len(lane)))
+            tally = _none_yet(np, len(lane), self._quota)
+            for t in range(_MAX_STEPS):
+                action, carry = self._play(weights, carry, to_device(step), key, lane, t)
+                step = env.step(np.asarray(action))
+                tally = _count(np, tally, step)
+                if (tally.ended >= self._quota).all():
+                    break
+        return tally, step
 
 
 def greedy(
@@ -102,60 +115,33 @@ def _traced(
         state, step, carry, tally, t = loop
         action, carry = greedy(algorithm, weights, carry, step, act_key, lane, t)
         state, step = env.step(state, action)
-        return state, step, carry, _count(tally, step), t + 1
+        return state, step, carry, _count(jnp, tally, step), t + 1
 
     def goes_on(loop: Tree) -> Array:
         *_, tally, t = loop
         return (tally.ended < quota).any() & (t < _MAX_STEPS)
 
-    shape = (lane.shape[0], quota)
-    tally = _Tally(jnp.zeros(shape), jnp.zeros(shape, jnp.int32), jnp.zeros(shape[0], jnp.int32))
+    tally = _none_yet(jnp, lane.shape[0], quota)
     loop = (state, step, algorithm.carry(lane), tally, jnp.int32(0))
     _, step, _, tally, _ = lax.while_loop(goes_on, one, loop)
     return tally, step
 
 
-def _count(tally: _Tally, step: Step) -> _Tally:
+def _none_yet(xp: Any, lanes: int, quota: int) -> _Tally:
+    """Before the first step, in NumPy or JAX (`xp`)."""
+    shape = (lanes, quota)
+    return _Tally(xp.zeros(shape, np.float32), xp.zeros(shape, np.int32), xp.zeros(lanes, np.int32))
+
+
+def _count(xp: Any, tally: _Tally, step: Step) -> _Tally:
     done = (step.terminated | step.truncated) & (step.episode_length > 0)
     quota = tally.returns.shape[1]
-    here = (jnp.arange(quota)[None] == tally.ended[:, None]) & done[:, None]
+    here = (xp.arange(quota)[None] == tally.ended[:, None]) & done[:, None]
     return _Tally(
-        jnp.where(here, step.episode_return[:, None], tally.returns),
-        jnp.where(here, step.episode_length[:, None], tally.lengths),
+        xp.where(here, step.episode_return[:, None], tally.returns),
+        xp.where(here, step.episode_length[:, None], tally.lengths),
         tally.ended + done,
     )
-
-
-def _on_host(
-    world: HostWorld,
-    choose: Callable[..., tuple[Array, Tree]],
-    weights: Tree,
-    carry: Tree,
-    key: Array,
-    lane: Tree,
-    quota: int,
-    seeds: np.ndarray,
-) -> tuple[_Tally, Step]:
-    env = world.make(len(lane), 0)
-    try:
-        step = env.reset(seeds)
-        shape = (len(lane), quota)
-        tally = _Tally(
-            np.zeros(shape, np.float32), np.zeros(shape, np.int32), np.zeros(shape[0], int)
-        )
-        for t in range(_MAX_STEPS):
-            action, carry = choose(weights, carry, to_device(step), key, lane, t)
-            step = env.step(np.asarray(action))
-            done = (step.terminated | step.truncated) & (step.episode_length > 0)
-            for i in np.flatnonzero(done & (tally.ended < quota)):
-                tally.returns[i, tally.ended[i]] = step.episode_return[i]
-                tally.lengths[i, tally.ended[i]] = step.episode_length[i]
-                tally.ended[i] += 1
-            if (tally.ended >= quota).all():
-                break
-        return tally, step
-    finally:
-        env.close()
 
 
 def _collect(tally: _Tally, step: Step, episodes: int) -> Evaluation:

@@ -171,12 +171,12 @@ class Job(NamedTuple):
     def seed(self) -> int:
         return self.setup.task.seed
 
-    def run(self, backend: Any = None) -> Run:
+    def run(self, backend: Any = None, with_memory: bool = True) -> Run:
         """The run itself, restored from its checkpoint."""
         run = Run(self.setup, self.limits, self.path, backend)
         try:
             if self.checkpoint:
-                run.restore(self.checkpoint)
+                run.restore(self.checkpoint, with_memory)
         except BaseException:
             run.close()
             raise
@@ -207,14 +207,10 @@ def load(
     run_folder.check_lanes(found, before)
     setup = run_folder.setup_from(before, algorithm, env, config, network, placing)
     run_folder.check_learner(found, setup)
-    run = Run(setup, limits, run_folder.home_of(found))
-    try:
-        run.restore(found, memory)
-    except BaseException:
-        run.close()
-        raise
-    run.notes += [] if before.machine == setup.machine else [OTHER_MACHINE]
-    return run
+    evaluation = before.eval_episodes, before.eval_every
+    notes = () if before.machine == setup.machine else (OTHER_MACHINE,)
+    job = Job(setup, limits, run_folder.home_of(found), *evaluation, found, notes=notes)
+    return job.run(with_memory=memory)
 
 
 def check_limits(steps: int, until_return: float | None) -> Limits:

@@ -32,6 +32,18 @@ def atomic_write(path: Path) -> Iterator[Path]:
             partial.unlink()
 
 
+@contextmanager
+def explain_failure(what: str) -> Iterator[None]:
+    """Turn a system's error in this block, which writes `what`, into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise RondelError(
+            f"{what} can't be written: {error.strerror or error}. Make space there, make the "
+            "folder writable, or use another one."
+        ) from error
+
+
 def replace_file(path: Path, content: str | bytes) -> None:
     """Write a file in one step: it is never seen half written."""
     with atomic_write(path) as partial:

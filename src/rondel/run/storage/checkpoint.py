@@ -48,7 +48,8 @@ def save(folder: Path, state: Tree, memory: Tree, meta: dict[str, Any], keep: in
     partial = None
     try:
         root.mkdir(parents=True, exist_ok=True)
-        _sweep(root)
+        for stale in (*root.glob(".*.partial"), *root.glob(".*.removed")):
+            shutil.rmtree(stale)  # its writer was killed
         last = max((int(path.name) for path in listed(root)), default=0)
         path = root / f"{last + 1:06d}"
         partial = root / f".{path.name}.partial"
@@ -184,12 +185,6 @@ def _sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _sweep(root: Path) -> None:
-    """Remove partial checkpoints of killed writers."""
-    for stale in (*root.glob(".*.partial"), *root.glob(".*.removed")):
-        shutil.rmtree(stale)
 
 
 def _prune(root: Path, keep: int) -> None:

@@ -13,7 +13,7 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from rondel.errors import RondelError
+from rondel.run.storage.atomic_files import explain_failure
 
 _HUGE = 1e300  # larger numbers can't be drawn
 _LONGEST = 1 << 20  # bytes of a line; our rows are far shorter
@@ -36,22 +37,14 @@ class MetricsFile:
 
     def __init__(self, path: Path, resume_at: int | None = None) -> None:
         self._path = Path(path)
-        try:
+        with explain_failure(f"The metrics {path}"), ExitStack() as opened:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             # unbuffered: what could not be written must not come back when the file is closed
-            self._file = _regular(self._path).open("ab", buffering=0)
-        except OSError as error:
-            raise self._refusal(error) from error
-        try:
+            self._file = opened.enter_context(_regular(self._path).open("ab", buffering=0))
             self._claim()
             self._end = 0 if resume_at is None else _length_until(self._path, resume_at)
             self._file.truncate(self._end)
-        except OSError as error:
-            self._file.close()
-            raise self._refusal(error) from error
-        except BaseException:
-            self._file.close()
-            raise
+            opened.pop_all()
 
     def _claim(self) -> None:
         """Lock the file; the kernel unlocks it when the process ends."""
@@ -70,13 +63,14 @@ class MetricsFile:
         written = {name: plain(value) for name, value in row.items()}
         line = json.dumps(written) + "\n"
         left = memoryview(line.encode())
-        try:
-            while left:
-                left = left[self._file.write(left) :]
-        except OSError as error:
-            with suppress(OSError):  # half of it may have fitted on the disk
-                self._file.truncate(self._end)
-            raise self._refusal(error) from error
+        with explain_failure(f"The metrics {self._path}"):
+            try:
+                while left:
+                    left = left[self._file.write(left) :]
+            except OSError:
+                with suppress(OSError):  # half of it may have fitted on the disk
+                    self._file.truncate(self._end)
+                raise
         self._end += len(line)
         return written
 
@@ -93,12 +87,6 @@ class MetricsFile:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _refusal(self, error: OSError) -> RondelError:
-        return RondelError(
-            f"Writing the metrics to {self._path} failed: {error.strerror}. Make space there or "
-            "make the folder writable, or choose another folder for the run."
-        )
 
 
 def read(path: Path) -> list[dict[str, Any]]:

@@ -29,7 +29,7 @@ from rondel.execution.stages.task import bytes_of
 from rondel.plan.parser import parse
 from rondel.run.setup.options import Options, fits
 from rondel.run.setup.prepare import Setup, is_own_network, prepare
-from rondel.run.storage.atomic_files import replace_file
+from rondel.run.storage.atomic_files import explain_failure, replace_file
 from rondel.run.storage.checkpoint import CheckpointError, read_meta, read_shapes
 from rondel.run.storage.locate import META, STATE
 
@@ -99,14 +99,10 @@ _SEED = "seed-"
 
 
 def _make(path: Path) -> None:
-    try:
+    if path.is_file():
+        raise RondelError(f"{path} is a file. Choose a folder.")
+    with explain_failure(f"The run's folder {path}"):
         path.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        raise RondelError(f"{path} is a file. Choose a folder.") from None
-    except OSError as error:
-        raise RondelError(
-            f"The run's folder {path} can't be created: {error.strerror}. Choose another."
-        ) from error
 
 
 def run_metadata(setup: Setup, limits: Limits) -> dict[str, Any]:
@@ -211,11 +207,8 @@ def setup_from(
     name = saved.algorithm
     if algorithm is None:
         if name not in catalogue.TABLE:
-            raise RondelError(
-                f"This run has an algorithm of your own, {name!r}: pass it again, with algorithm=… "
-                "(and config=… if its module has no Config) in Python or --algorithm on the "
-                "command line."
-            )
+            besides = " (and config=… if its module has no Config)"
+            raise _needed_again("an algorithm", name, "algorithm", besides)
         algorithm = name
     known = {field.name for field in dataclasses.fields(Options)}
     if unknown := sorted(saved.options.keys() - known):
@@ -234,17 +227,11 @@ def setup_from(
         fields |= saved.config
     # a file from a stranger must not say what is imported
     if network is None and is_own_network(fields.get("network")):
-        raise RondelError(
-            f"This run has a network of your own, {fields['network']!r}: pass it again, with "
-            "network=… in Python or --network on the command line."
-        )
+        raise _needed_again("a network", fields["network"], "network")
     if network is not None:
         fields["network"] = network
     if env is None and not can_be_made(saved.env):
-        raise RondelError(
-            f"This run has an environment of your own, {saved.env!r}: pass it again, "
-            "with env=… in Python or --env on the command line."
-        )
+        raise _needed_again("an environment", saved.env, "env")
     for name in {"lag", "free"} - placing.keys():
         if not fields.get(name):
             fields.pop(name, None)  # then the new plan decides
@@ -255,6 +242,13 @@ def setup_from(
         config=config,
         tuned=False,
         fields=fields,
+    )
+
+
+def _needed_again(what: str, name: str, argument: str, besides: str = "") -> RondelError:
+    return RondelError(
+        f"This run has {what} of your own, {name!r}: pass it again, with {argument}=…{besides} in "
+        f"Python or --{argument} on the command line."
     )
 
 
@@ -272,13 +266,8 @@ def can_be_made(env_id: str) -> bool:
 
 def write_config(path: Path, meta: dict[str, Any]) -> None:
     """Write config.json, for people and scripts; `resume` reads checkpoints, not this."""
-    try:
+    with explain_failure(str(path)):
         replace_file(path / "config.json", json.dumps(meta, indent=2) + "\n")
-    except OSError as error:
-        raise RondelError(
-            f"{path} can't be written: {error.strerror}. Make space there, make the folder "
-            "writable, or choose another one."
-        ) from error
 
 
 def home_of(found: Path) -> Path:

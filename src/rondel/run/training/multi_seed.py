@@ -18,7 +18,7 @@ from rondel.envs.guard.crash_report import forbid_exit_zero
 from rondel.execution.backends import registry
 from rondel.execution.loop import seed_parallel
 from rondel.execution.loop.sync_loop import NotFinite
-from rondel.run.display.display import Display, Silent
+from rondel.run.display.display import Display
 from rondel.run.display.round_record import RoundRecord
 from rondel.run.preflight import render
 from rondel.run.session.run import Job, Run
@@ -70,7 +70,7 @@ def run_seeds(
     log: Sequence[str],
 ) -> Runs:
     """Run all seeds to their limits. `path` is the folder that holds theirs."""
-    setup, shown = jobs[0].setup, display or Silent()
+    setup, shown = jobs[0].setup, display or Display()
     stackable = setup.lowering.stackable
     width = len(jobs) if stackable else parallel_seeds(setup, len(jobs))
     how = "one after another" if width == 1 else f"{width} at a time"

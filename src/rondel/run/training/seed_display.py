@@ -19,7 +19,7 @@ from rondel.run.session.run import Run
 _SCORES = {"return_mean": "return", "eval_return": "greedy"}
 
 
-class SeedDisplay:
+class SeedDisplay(Display):
     """One display for all seeds, which may train in threads; its summary is shown once."""
 
     def __init__(self, display: Display, path: Path, seeds: Sequence[int], how: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from rondel.execution.loop.sync_loop import Limits
-from rondel.run.display.display import Display, Silent
+from rondel.run.display.display import Display
 from rondel.run.session.run import Job, Run, check_evaluation, check_integer, check_limits
 from rondel.run.setup.prepare import Setup, prepare
 from rondel.run.storage import loggers, run_folder
@@ -109,7 +109,7 @@ def train(
     except BaseException:
         run_folder.release(path)
         raise
-    return run_training(run, memory, own, display or Silent(), began, log)
+    return run_training(run, memory, own, display or Display(), began, log)
 
 
 def resume(
@@ -145,4 +145,4 @@ def resume(
         return run_seeds(jobs, Path(path), own, display, began, log)
     memory = estimate_memory(jobs[0].setup) if display else None
     run = jobs[0].run()
-    return run_training(run, memory, own, display or Silent(), began, log)
+    return run_training(run, memory, own, display or Display(), began, log)

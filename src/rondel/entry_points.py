@@ -6,6 +6,7 @@ for. Imports neither jax nor numpy.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from functools import cache
 from importlib.metadata import entry_points
 from typing import TypeVar
@@ -18,6 +19,18 @@ _Record = TypeVar("_Record")
 def names(group: str) -> list[str]:
     """The names in a group."""
     return [point.name for point in entry_points(group=group)]
+
+
+def lines(names: Iterable[str], summary: Callable[[str], str]) -> list[str]:
+    """A line for each name, with a summary of its record; that of a broken one says why."""
+
+    def line(name: str) -> str:
+        try:
+            return summary(name)
+        except RondelError as error:
+            return str(error)
+
+    return [f"{name:12} {line(name)}" for name in names]
 
 
 @cache

@@ -161,15 +161,6 @@ def zeros(space: Space, *batch: int) -> Any:
     return np.zeros((*batch, *space.shape), space.dtype)
 
 
-def stacks_frames(space: Space) -> bool:
-    """Does any part of the space stack frames?"""
-    if isinstance(space, dict):
-        return any(map(stacks_frames, space.values()))
-    if isinstance(space, tuple):
-        return any(map(stacks_frames, space))
-    return isinstance(space, Box) and space.frames > 1
-
-
 def with_frames(space: Space, frames: int) -> Space:
     """The space with that number of `frames` in every Box; only memory needs more than one."""
     if isinstance(space, dict):

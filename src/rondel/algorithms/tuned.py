@@ -11,10 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 # a target network that follows at every step, and 3-step returns
-_AVERAGED: dict[str, Any] = {"batch": 128, "n_step": 3, "anneal_steps": 100_000} | {
-    "target_every": 1,
-    "target_rate": 0.005,
-}
+_AVERAGED: dict[str, Any] = {"batch": 128, "n_step": 3, "anneal_steps": 100_000}
+_AVERAGED |= {"target_every": 1, "target_rate": 0.005}
 _LIGHT = _AVERAGED | {"batch": 64, "updates": 16, "hidden": (64, 64)}
 # rounds of 128 steps, with rewards scaled to returns of about 1; four actors can share the lanes
 _SMALL_ROUNDS: dict[str, Any] = {"lanes": 8, "block": 2, "rollout": 16, "scale_rewards": True}

@@ -21,20 +21,13 @@ from rondel.formatting import closest_words
 
 _CONFIG = (tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes)
 _WITH_EXPONENT = re.compile(r"(?<![\w.])\d+(\.\d+)?e\+?\d\d?(?![\w.])")
-_ELSEWHERE = {  # names that other libraries use, and Rondel's
-    "batch-size": "batch",
-    "buffer-size": "capacity",
-    "clip-range": "clip",
-    "ent-coef": "entropy-cost",
-    "gamma": "discount",
-    "lr": "learning-rate",
-    "n-envs": "lanes",
-    "num-envs": "lanes",
-    "total-timesteps": "steps",
-    "vf-coef": "value-cost",
-}
-
-
+_ELSEWHERE = dict(  # names that other libraries use, and Rondel's
+    pair.split("=")
+    for pair in """
+        batch-size=batch buffer-size=capacity clip-range=clip ent-coef=entropy-cost gamma=discount
+        lr=learning-rate n-envs=lanes num-envs=lanes total-timesteps=steps vf-coef=value-cost
+    """.split()
+)
 # what tyro says, and what we say
 _REFUSALS = (
     (r"Error parsing (\S+): .*(?:int\(\)|INT) .*'(.*)'", "{0} must be an integer, got {1!r}."),

@@ -24,7 +24,7 @@ from rondel.envs.gymnasium.world import GYMNASIUM
 from rondel.envs.jax.world import JAX, PROBE
 from rondel.envs.world import Equivalent, World, split
 from rondel.errors import RondelError
-from rondel.formatting import described
+from rondel.formatting import closest_words, described
 from rondel.types import Env, HostWorld
 
 GROUP = "rondel.worlds"
@@ -78,16 +78,13 @@ def find(name: str) -> World | None:
 
 def listing() -> list[str]:
     """A line for each world; a broken one says why."""
-    lines = []
-    for name in names():
-        try:
-            world = find(name)
-            assert world is not None
-            how = "" if world.installed else f" ({world.install})"
-            lines.append(f"{name:12} {world.summary}{how}")
-        except RondelError as error:
-            lines.append(f"{name:12} {error}")
-    return lines
+
+    def summary(name: str) -> str:
+        world = find(name)
+        assert world is not None
+        return world.summary if world.installed else f"{world.summary} ({world.install})"
+
+    return entry_points.lines(names(), summary)
 
 
 def known_ids() -> dict[str, list[str]]:
@@ -220,8 +217,8 @@ def _imported(env_id: str, module: str, name: str) -> Any:
             f"{GYMNASIUM.name}:{env_id}."
         )
     if not hasattr(found, name):
-        there = get_close_matches(name, vars(found), n=1)
-        hint = f" Did you mean {module}:{there[0]}?" if there else ""
+        there = closest_words(name, vars(found))
+        hint = f" Did you mean {module}:{there}?" if there else ""
         raise RondelError(f"The module {module} has no {name!r}.{hint}")
     return getattr(found, name)
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from rondel.envs.errors import NotAvailable
 from rondel.errors import RondelError
+from rondel.formatting import closest_words
 
 
 class Equivalent(NamedTuple):
@@ -96,15 +96,10 @@ def refuse_unknown(env_id: str, arguments: Collection[str], known: Collection[st
     unknown = sorted(set(arguments) - set(known))
     if not unknown:
         return
-    meant = nearest(unknown[0], known)
+    meant = closest_words(unknown[0], known)
     there = f"It has {', '.join(sorted(known)) or 'none'}."
     hint = f"Did you mean {meant}?" if meant else there
     raise RondelError(f"{env_id} has no argument {', '.join(unknown)}. {hint}")
-
-
-def nearest(argument: str, known: Collection[str]) -> str:
-    """The known argument with nearly that spelling; "" if there is none."""
-    return next(iter(get_close_matches(argument, known, n=1)), "")
 
 
 def _value(text: str) -> Any:

@@ -16,7 +16,7 @@ from rondel.errors import RondelError
 from rondel.formatting import divisors, join_words, nearest
 from rondel.memory.frames import Frames, pack_stacked, take, take_stories
 from rondel.ops.random import permutations
-from rondel.spaces import Space, stacks_frames
+from rondel.spaces import Space
 from rondel.types import Array, Memory, Tree
 
 
@@ -40,7 +40,7 @@ def rollout(
 
     def stored(items: Tree) -> Tree:
         rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), items)
-        if space is None or not stacks_frames(space):
+        if space is None:
             return rows
         return rows._replace(
             obs=pack_stacked(space, rows.obs if sequences else items.obs, rows.obs)

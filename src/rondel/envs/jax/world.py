@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from rondel.envs.world import Equivalent, World, nearest, refuse_unknown, split
+from rondel.envs.world import Equivalent, World, refuse_unknown, split
+from rondel.formatting import closest_words
 from rondel.types import Env
 
 CLASSICS = {
@@ -43,7 +44,7 @@ def _has(name: str) -> bool:
     if bare not in CLASSICS:
         return bare in _MODULES
     known = _arguments(bare)
-    return all(nearest(argument, known) for argument in arguments.keys() - known)
+    return all(closest_words(argument, known) for argument in arguments.keys() - known)
 
 
 def _arguments(name: str) -> set[str]:

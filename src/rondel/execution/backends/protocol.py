@@ -144,35 +144,16 @@ class Backend(Protocol):
 class Range(Protocol):
     """What carries the copies of a range, by their numbers; `loop.elastic` decides about them."""
 
-    def here(self) -> Collection[int]:
-        """Those that run."""
-
-    def coming(self) -> Collection[int]:
-        """Those that were started and are not ready yet."""
-
-    def borrowers(self) -> Collection[int]:
-        """Those that lost their node, and run on another copy's for the time being."""
-
-    def rooms(self) -> Collection[int]:
-        """Those that the cluster has resources for."""
-
-    def is_done(self, copy: int) -> bool:
-        """Will nothing that it made be requested again?"""
-
-    def come(self, copy: int) -> None:
-        """Start a copy; the run goes on meanwhile."""
-
-    def move(self, copies: Sequence[int]) -> None:
-        """Start copies again where they have room."""
-
-    def go(self, copy: int) -> None:
-        """End a copy."""
-
-    def state_of(self, copy: int) -> Any:
-        """The last state of a copy that does not run; None if it never did."""
-
-    def hold(self, copy: int, state: Any) -> None:
-        """Keep the state with which a copy will start."""
+    def here(self) -> Collection[int]: ...  # those that run
+    def coming(self) -> Collection[int]: ...  # those that were started and are not ready yet
+    def borrowers(self) -> Collection[int]: ...  # those on another's resources for now
+    def rooms(self) -> Collection[int]: ...  # those that the cluster has resources for
+    def is_done(self, copy: int) -> bool: ...  # will nothing that it made be requested again?
+    def come(self, copy: int) -> None: ...  # start a copy; the run goes on meanwhile
+    def move(self, copies: Sequence[int]) -> None: ...  # start copies again where they have room
+    def go(self, copy: int) -> None: ...  # end a copy
+    def state_of(self, copy: int) -> Any: ...  # the last state of one that is gone, or None
+    def hold(self, copy: int, state: Any) -> None: ...  # keep the state that a copy will start with
 
 
 class ElasticBackend(Backend, Protocol):

@@ -89,13 +89,7 @@ def names() -> list[str]:
 
 def listing() -> list[str]:
     """A line for each backend; a broken one says why."""
-    lines = []
-    for name in names():
-        try:
-            lines.append(f"{name:12} {find(name).summary}")
-        except RondelError as error:
-            lines.append(f"{name:12} {error}")
-    return lines
+    return entry_points.lines(names(), lambda name: find(name).summary)
 
 
 def names_with(ability: str) -> str:

@@ -23,7 +23,7 @@ _HAPPENED: dict[type, str] = {
     ev.Started: "Started {copies}",
     ev.StartFailed: "{copy} {how}",
     ev.Arrived: "{name} is there",
-    ev.Explained: "{name} {how}{action}",
+    ev.Explained: "{name} was in {action}: {how}",
     ev.Coming: "{copy} is coming",
     ev.Left: "{copy} has left",
     ev.Moved: "There is room again for {copies}",
@@ -31,10 +31,10 @@ _HAPPENED: dict[type, str] = {
     ev.SnapshotsFailed: "Snapshots were lost on their way to the driver",
 }
 _DECIDED: dict[type, str] = {  # a warning says what its event says
-    ev.Restart: "restart {copies}{pause}",
-    ev.Pause: "try again{seconds}",
+    ev.Restart: "restart {copies}",
+    ev.Pause: "try again",
     ev.FindCause: "look for a dead copy",
-    ev.Inspect: "replace {end}",
+    ev.Inspect: "replace it",
     ev.TurnAway: "go on without {copy}",
     ev.GiveUp: "end the run",
 }
@@ -51,18 +51,16 @@ class EventLog:
         self, event: ev.Event, instructions: Sequence[ev.Instruction], names: Iterable[str]
     ) -> None:
         """Keep an event, unless it is one of the frequent ones."""
-        if isinstance(event, ev.Sent | ev.Replied | ev.RoundEnded):
-            return
-        if isinstance(event, ev.Looked | ev.SnapshotsTaken) and not (
-            instructions or getattr(event, "too_large", ())
+        usual = isinstance(event, ev.Looked | ev.SnapshotsTaken) and not instructions
+        if isinstance(event, ev.Sent | ev.Replied | ev.RoundEnded) or (
+            usual and not getattr(event, "too_large", ())
         ):
             return
         names, searches = [*names], (ev.FindCause, ev.Inspect)
         self.troubles += any(not isinstance(one, searches) for one in instructions)
         said = [_in_words(event, _HAPPENED[type(event)], names)]
-        for one in instructions:
-            if template := _DECIDED.get(type(one)):
-                said.append(_in_words(one, template, names))
+        known = (one for one in instructions if type(one) in _DECIDED)
+        said += [_in_words(one, _DECIDED[type(one)], names) for one in known]
         if self.notes and self.notes[-1][1] == " -> ".join(said):
             self.notes.pop()  # of the same again and again, the last
         self.notes.append((event.time, " -> ".join(said)))
@@ -80,16 +78,10 @@ def _in_words(said: Any, template: str, names: Sequence[str]) -> str:
         match name:
             case "copy":
                 return names[value]
-            case "end":
-                return names[value.copy]
             case "ends":
                 return "; ".join(f"{names[end.copy]} {words(end)}" for end in value)
             case "copies" | "too_large":  # without their processes, which are about to be others
                 return ", ".join(names[i].partition(" (")[0] for i in value)
-            case "pause" | "seconds":
-                return f" after {value:g} s" if value else ""
-            case "action":
-                return f" in {value}" if value else ""
         return str(value)
 
     return template.format(**{name: field(name, value) for name, value in said._asdict().items()})

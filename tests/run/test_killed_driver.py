@@ -40,7 +40,7 @@ def go_on(folder, again):
     """`rondel resume` to the end; `again` begins anew if nothing was saved, as it is told to."""
     result, said = end(resume(folder))
     if result is None and "holds no checkpoint" in said:
-        assert "start it again by the same `rondel train`" in said
+        assert "start it again with the same `rondel train`" in said
         assert f"--out {folder}" in said
         result, said = end(again())
     return result, said

@@ -277,7 +277,7 @@ class Slow(Display):
 
 
 @pytest.mark.parametrize("bound", ["callback", "output"])
-def test_seeds_in_one_program_tell_callbacks_from_output(bound: str, tmp_path: Path) -> None:
+def test_seeds_in_one_program_tell_hooks_from_output(bound: str, tmp_path: Path) -> None:
     called = pause if bound == "callback" else glance
     shown = {"hooks": called, "display": Slow() if bound == "output" else Display()}
     rondel.train(

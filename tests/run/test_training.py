@@ -122,7 +122,7 @@ def test_a_policy_acts_in_the_units_of_the_environment() -> None:
     assert 1.5 < np.abs(explored).max() <= 2.0  # the torque is -2 to 2
 
 
-def test_callbacks_see_every_round_and_can_stop(tmp_path: Path) -> None:
+def test_hooks_see_every_round_and_can_stop(tmp_path: Path) -> None:
     seen = []
 
     def stop_at_third(run: rondel.Run, report: Any) -> bool:

@@ -142,7 +142,7 @@ BUSY = """
         time.sleep(30)
 
     try:
-        rondel.train("ppo", "CartPole-v1", on="ray", plan="actor*2 | learner", callbacks=busy)
+        rondel.train("ppo", "CartPole-v1", on="ray", plan="actor*2 | learner", hooks=busy)
     finally:
         print("over", file=sys.stderr, flush=True)
 """

@@ -124,7 +124,7 @@ def test_a_run_whose_labellers_were_killed_equals_another() -> None:
     with closing(Ring(TASK, parse(HOME), backend)) as ring:
         reports = run_rounds(ring, Limits(STEPS))
         next(reports)
-        backend.settled(now=True)
+        backend.after_round(now=True)
         next(reports)
         labellers = [copy for copy in backend._copies if copy.name.startswith("label")]
         for i, copy in enumerate(labellers):

@@ -47,7 +47,7 @@ ADD = Request("add", "memory")
 DRAW = Request("draw", "memory")
 RANK = Request("rank", "memory")
 # label and gradient
-KNOW = Request("know", "label")
+SET_LABEL_VARIABLES = Request("set_label_variables", "label")
 LABEL = Request("label", "label")
 GRADIENT = Request("gradient", "gradient", results=2)
 # update
@@ -57,12 +57,12 @@ LEARNING = Request("learning", "update", reads=True, shared=True)
 ACTING = Request("acting", "update", reads=True, shared=True)
 # several stages in one program
 LEARN = Request("learn", "learner")
-ADVANCE = Request("advance", "all")
+COMPUTE_ROUNDS = Request("compute_rounds", "all")
 # the worker itself
 SNAPSHOT = Request("snapshot", reads=True)
 RESTORE = Request("restore")
 KEEP = Request("keep", results=2, reads=True)
-METERED = Request("metered", reads=True)
+TIMING_REPORT = Request("timing_report", reads=True)
 
 _BY_NAME = {one.name: one for one in list(globals().values()) if isinstance(one, Request)}
 

@@ -70,7 +70,7 @@ class Postboxes:
         wait([p for p in promises if isinstance(p, Future)], return_when=FIRST_COMPLETED)
         return [i for i, p in enumerate(promises) if not isinstance(p, Future) or p.done()]
 
-    def settled(self, now=False):
+    def after_round(self, now=False):
         pass
 
     def restarts(self):

@@ -316,7 +316,7 @@ def test_a_deadline_does_not_count_what_is_done_for_the_first_time() -> None:
 
 def test_what_keeping_takes_is_known_and_so_it_is_kept_seldom() -> None:
     with recorders("all", restarts=20) as (on, ((copy,),)):
-        on.settled(now=True)
+        on.after_round(now=True)
         assert on.get([copy.log.base])[0].tolist() == [1, 1, 1]
         unsaved = on.recovery.state.unsaved(time.monotonic())
         assert not is_due(unsaved._replace(seconds=20.0))

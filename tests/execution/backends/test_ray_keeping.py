@@ -56,7 +56,7 @@ def keeping(monkeypatch: Any) -> Any:
     monkeypatch.setattr(backend, "bring_here", lambda promises, patience: None)
     runner.compose(parse("all"), None)
     runner.driver.every = [Keeping()]
-    runner.recovery.tell(SnapshotsFailed)  # so that it is time to
+    runner.recovery.report(SnapshotsFailed)  # so that it is time to
     return runner, waited
 
 
@@ -72,10 +72,10 @@ def test_what_is_lost_before_it_was_brought_here_can_still_be_made_again(
 
     with monkeypatch.context() as patch:
         patch.setattr(backend, "bring_here", lose)
-        runner.settled()
+        runner.after_round()
     assert [asked.request for asked in copy.log.answered] == [PRODUCE]
     assert copy.log.base is None
-    runner.settled()
+    runner.after_round()
     assert (copy.log.answered, copy.log.base.ref) == ([], "state")
 
 
@@ -85,16 +85,16 @@ def test_states_are_waited_for_if_too_much_is_kept(
 ) -> None:
     runner, waited = keeping
     runner.recovery.state.message_bytes = nbytes
-    runner.settled()
+    runner.after_round()
     assert waited == [patience]
 
 
 def test_states_that_do_not_come_are_not_waited_for_forever(keeping: Any, monkeypatch: Any) -> None:
     runner, _ = keeping
     monkeypatch.setattr(backend.ray, "wait", lambda refs, **_: ([], refs))
-    runner.settled()  # later will do
+    runner.after_round()  # later will do
     with pytest.raises(Unresponsive, match="No result within 60 s"):
-        runner.settled(now=True)
+        runner.after_round(now=True)
 
 
 def test_a_client_brings_all_that_is_needed(monkeypatch: Any) -> None:

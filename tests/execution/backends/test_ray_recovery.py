@@ -68,7 +68,7 @@ def disturbed(runner: Any, name: str, plan: str, disturb: Any, lag: int = 0) -> 
     with closing(ring):
         reports = run_rounds(ring, Limits(900))
         next(reports)
-        runner.settled(now=True)  # some have a state that was kept, and messages since
+        runner.after_round(now=True)  # some have a state that was kept, and messages since
         next(reports)
         disturb(runner)
         result = run(ring, 900)
@@ -161,8 +161,8 @@ def test_what_copies_have_made_is_lost_and_nobody_dies(kept: bool, cluster: Any)
             there = strategies.NodeAffinitySchedulingStrategy(other.node_id, soft=False)
             copy.options["scheduling_strategy"] = there
         if kept:
-            runner.settled(now=True)
-        runner.recovery.tell(Moved, tuple(copy.index for copy in runner.driver.copies))
+            runner.after_round(now=True)
+        runner.recovery.report(Moved, tuple(copy.index for copy in runner.driver.copies))
         assert {copy.node for copy in runner.driver.copies} == {other.node_id}
         cluster.remove_node(node)
 
@@ -312,7 +312,7 @@ def test_a_crash_is_told_from_a_start_that_failed_after_it(starting: Any) -> Non
 
     def be_in_another() -> None:
         name = next(actors)
-        copy.be(SimpleNamespace(_actor_id=SimpleNamespace(hex=lambda: name)))
+        copy.attach(SimpleNamespace(_actor_id=SimpleNamespace(hex=lambda: name)))
 
     def start_once(copies: Any) -> None:
         """It fails once; then an actor is there, and finds what the first one has left."""

@@ -52,7 +52,7 @@ def disturbed(backend: Any, name: str, plan: str, lag: int, env: Any) -> Any:
     with closing(ring):
         reports = run_rounds(ring, Limits(STEPS))
         next(reports)
-        backend.settled(now=True)  # some have a state that was kept, and messages since
+        backend.after_round(now=True)  # some have a state that was kept, and messages since
         next(reports)
         pids = [copy.pid for copy in backend._copies]
         for i in range(len(pids)):  # while it runs
@@ -294,7 +294,7 @@ def test_a_state_that_is_too_large_is_not_kept_and_said(monkeypatch: pytest.Monk
     with closing(tiny_ring(backend)) as ring:
         reports = run_rounds(ring, Limits(10**9))
         next(reports)
-        backend.settled(now=True)
+        backend.after_round(now=True)
         os.kill(backend._copies[2].pid, signal.SIGKILL)
         with pytest.raises(Lost, match=r"so no snapshot was kept\. Resume from the last check"):
             list(islice(reports, 50))

@@ -414,9 +414,9 @@ def test_the_log_is_shown_when_a_run_fails_after_more_than_one_trouble(
     recovery = Recovery(parse("actor | learner"), restarts, Timeouts(9, 60), obey, end)
     dead = (End(1, "was killed by SIGKILL", killed=True),)
     for _ in range(restarts):
-        recovery.tell(Died, dead)
+        recovery.report(Died, dead)
     with pytest.raises(Lost, match="learner was killed by SIGKILL"):
-        recovery.tell(Died, dead)
+        recovery.report(Died, dead)
     shown = [line for line in caplog.messages if line.startswith("What happened to copies")]
     assert [text.count("learner was killed by SIGKILL") for text in shown] == [2] * restarts
 

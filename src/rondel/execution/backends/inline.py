@@ -107,7 +107,7 @@ class Inline:
     def wait(self, promises: Sequence[Any]) -> list[int]:
         return list(range(len(promises)))
 
-    def settled(self, now: bool = False) -> None:
+    def after_round(self, now: bool = False) -> None:
         """Nothing dies here but with the driver."""
 
     def restarts(self) -> Restarts:

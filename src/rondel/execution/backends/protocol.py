@@ -34,11 +34,11 @@ class WorkerApi(EnvApi, Protocol):
     def send(self, request: Request, *args: Any) -> Promise:
         """Send a request -> its promise, or a tuple of promises if it has several results."""
 
-    def begin(self, again: int = 0) -> Promise:
-        return self.send(requests.BEGIN, again)
+    def begin(self, episode: int = 0) -> Promise:
+        return self.send(requests.BEGIN, episode)
 
-    def begin_again(self, again: int) -> Promise:
-        return self.send(requests.BEGIN_AGAIN, again)
+    def begin_again(self, episode: int) -> Promise:
+        return self.send(requests.BEGIN_AGAIN, episode)
 
     def produce(self, weights: Promise, round: int) -> tuple[Promise, Promise, Promise]:
         return self.send(requests.PRODUCE, weights, round)
@@ -52,8 +52,8 @@ class WorkerApi(EnvApi, Protocol):
     def rank(self, share: LaneShare, *feedback: Promise) -> Promise:
         return self.send(requests.RANK, share, *feedback)
 
-    def know(self, variables: Promise) -> Promise:
-        return self.send(requests.KNOW, variables)
+    def set_label_variables(self, variables: Promise) -> Promise:
+        return self.send(requests.SET_LABEL_VARIABLES, variables)
 
     def label(
         self, round: int, j: int, share: LaneShare = EVERYTHING, *batches: Promise
@@ -85,10 +85,10 @@ class WorkerApi(EnvApi, Protocol):
     def learn(self, round: int) -> Promise:
         return self.send(requests.LEARN, round)
 
-    def advance(
+    def compute_rounds(
         self, recent: Promise, round: int, rounds: int, steps_left: int, until_return: float
     ) -> Promise:
-        return self.send(requests.ADVANCE, recent, round, rounds, steps_left, until_return)
+        return self.send(requests.COMPUTE_ROUNDS, recent, round, rounds, steps_left, until_return)
 
     def snapshot(self, *names: str) -> Promise:
         return self.send(requests.SNAPSHOT, *names)
@@ -99,8 +99,8 @@ class WorkerApi(EnvApi, Protocol):
     def keep(self, most_bytes: int) -> tuple[Promise, Promise]:
         return self.send(requests.KEEP, most_bytes)
 
-    def metered(self) -> Promise:
-        return self.send(requests.METERED)
+    def timing_report(self) -> Promise:
+        return self.send(requests.TIMING_REPORT)
 
 
 class Copy(WorkerApi, Protocol):
@@ -131,7 +131,7 @@ class Backend(Protocol):
     def wait(self, promises: Sequence[Promise]) -> list[int]:
         """Indices of the promises whose values are there: at least one."""
 
-    def settled(self, now: bool = False) -> None:
+    def after_round(self, now: bool = False) -> None:
         """Called between two rounds: snapshots may be taken, and with `now` must be."""
 
     def restarts(self) -> Restarts:

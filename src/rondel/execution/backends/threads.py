@@ -188,7 +188,7 @@ class Threads:
                 silent = [f"{copy.name}, asked to `{copy.at}`" for copy in busy]
                 raise Unresponsive(no_answer(seconds, silent))
 
-    def settled(self, now: bool = False) -> None:
+    def after_round(self, now: bool = False) -> None:
         """No snapshots: a thread dies only with the driver."""
 
     def restarts(self) -> Restarts:

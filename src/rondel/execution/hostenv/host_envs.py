@@ -24,9 +24,9 @@ class EnvApi(Protocol):
     def send(self, request: Request, *args: Any) -> Any:
         """Hand over a request and its arguments; the first is the group's first lane."""
 
-    def reset(self, first_lane: int, again: int) -> Any:
-        """New episodes in every lane of a group, others for each number `again`."""
-        return self.send(RESET, first_lane, again)
+    def reset(self, first_lane: int, episode: int) -> Any:
+        """New episodes in every lane of a group, others for each number `episode`."""
+        return self.send(RESET, first_lane, episode)
 
     def step(self, first_lane: int, action: Any) -> Any:
         """One step of a group."""
@@ -65,9 +65,9 @@ class HostEnvs(Metered):
             self.close()
             raise
 
-    def reset(self, first_lane: int, again: int) -> Step:
+    def reset(self, first_lane: int, episode: int) -> Step:
         lanes = self._groups[first_lane].lanes
-        seeds = lane_seeds(self._seed, Purpose.ENV, lanes, again, first_lane=first_lane)
+        seeds = lane_seeds(self._seed, Purpose.ENV, lanes, episode, first_lane=first_lane)
         if self._recorder is None:
             return self._envs[first_lane].reset(seeds)
         with self._recorder.resetting(seeds):

@@ -142,7 +142,7 @@ class AsyncLoop:
         metrics, known = [], label_variables(ring)
         for j in range(memory.draws if round >= memory.warmup_rounds else 0):
             if known is not None:  # each time, since its state may be kept in between
-                copy.know(known)
+                copy.set_label_variables(known)
             _, contribution = copy.gradient(round, j, ring.update[0].learning())
             yield contribution
             metrics.append(ring.update[0].update(contribution))

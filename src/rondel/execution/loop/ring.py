@@ -171,7 +171,7 @@ class Ring:
         self.backend.get(asked)
         self.pending = deque(self._parts(made, home) for made in flying)
         self.weights = self.update[0].acting()
-        self.backend.settled(now=True)
+        self.backend.after_round(now=True)
 
     def _parts(self, made: Rollout, home: bool) -> Rollout:
         """A round in flight, split as the copies of this plan would have made it."""
@@ -232,7 +232,7 @@ class Ring:
     def _clocked(self, copy: Copy) -> TimingReport:
         """A copy's timings, by this machine's clock as far as the two can be compared."""
         asked = time.time()
-        told: TimingReport = self.backend.get([copy.metered()])[0]
+        told: TimingReport = self.backend.get([copy.timing_report()])[0]
         answered = time.time()
         ahead = told.clock - (asked + answered) / 2
         return told if abs(ahead) <= (answered - asked) / 2 else told.earlier(ahead)

@@ -67,7 +67,7 @@ def dispatch_learning(ring: Ring, made: Rollout, round: int) -> list[Promise]:
     elif round >= ring.task.algorithm.memory.warmup_rounds:
         if (known := label_variables(ring)) is not None:
             for copy in ring.label:
-                copy.know(known)
+                copy.set_label_variables(known)
         for j in range(ring.task.algorithm.memory.draws):
             metrics.append(dispatch_update(ring, round, j))
     ring.weights = update[0].acting()

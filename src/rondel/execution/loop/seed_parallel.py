@@ -25,7 +25,7 @@ from rondel.execution.backends.protocol import Copy
 from rondel.execution.loop.ring import UNCUT, Ring
 from rondel.execution.loop.rounds import Report, collect_fused_reports
 from rondel.execution.loop.sync_loop import Limits
-from rondel.execution.requests import ACTING, ADVANCE, SNAPSHOT, Request
+from rondel.execution.requests import ACTING, COMPUTE_ROUNDS, SNAPSHOT, Request
 from rondel.execution.stages import learning
 from rondel.execution.stages.episode_stats import RecentEpisodes
 from rondel.execution.stages.round import Round, State, compute_round
@@ -60,7 +60,7 @@ class SeedRings(Metered):
         self._inside: set[int] = set()  # workers whose states are only there
         self._at = jax.jit(lambda tree, i: jax.tree.map(lambda x: x[i], tree))
         self._join = jax.jit(lambda *trees: jax.tree.map(lambda *xs: jnp.stack(xs), *trees))
-        self._advance = jax.jit(stacked_program(task), donate_argnums=2)
+        self._compute_rounds = jax.jit(stacked_program(task), donate_argnums=2)
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
         self._pool = ThreadPoolExecutor(min(cores, len(seeds)), "rondel seed")
         self._compiled = False
@@ -76,13 +76,13 @@ class SeedRings(Metered):
         rings = len(self.seeds) if self.stacked else 1
         return fused.max_rounds_per_call(self.task._replace(lanes=rings * self.task.lanes))
 
-    def run_rounds(
+    def run_next_rounds(
         self, rings: Sequence[Ring], going: Sequence[int], limits: Sequence[Limits], rounds: int
     ) -> dict[int, list[Report]]:
         """Up to `rounds` rounds of each ring that is going, until its steps or one return."""
         pairs = zip(rings, limits, strict=True)
         done: _Done = self._copy.send(
-            ADVANCE,
+            COMPUTE_ROUNDS,
             going,
             [ring.recent for ring in rings],
             [ring.round for ring in rings],
@@ -123,7 +123,7 @@ class SeedRings(Metered):
                 setattr(self.workers[i], name, ())
         self._inside = set(going)
 
-    def advance(
+    def compute_rounds(
         self,
         going: Sequence[int],
         recent: Sequence[RecentEpisodes],
@@ -135,18 +135,18 @@ class SeedRings(Metered):
         """Up to `rounds` rounds of those that are going."""
         if self.stacked:
             steps = np.array(steps_left, np.int32)
-            return self._advance_stacked(going, recent, round, rounds, steps, until_return)
+            return self._compute_stacked(going, recent, round, rounds, steps, until_return)
 
         def one(i: int) -> tuple[RecentEpisodes, list[Round]]:
             worker = self.workers[i]
-            return worker.advance(recent[i], round[i], rounds, steps_left[i], until_return)
+            return worker.compute_rounds(recent[i], round[i], rounds, steps_left[i], until_return)
 
         first = {} if self._compiled else {going[0]: one(going[0])}  # two would compile it twice
         self._compiled = True
         rest = [i for i in going if i not in first]
         return first | dict(zip(rest, self._pool.map(one, rest), strict=True))
 
-    def _advance_stacked(
+    def _compute_stacked(
         self,
         going: Sequence[int],
         recent: Sequence[RecentEpisodes],
@@ -156,7 +156,7 @@ class SeedRings(Metered):
         self._enter(going)
         learner, env, step, lanes, memory = (self._stack[name] for name in _STATES)
         every = jax.tree.map(lambda *xs: np.stack(xs), *recent)
-        state, memory, reports, n = self._advance(
+        state, memory, reports, n = self._compute_rounds(
             self.seeds,
             State(learner, env, step, lanes, every),
             memory,
@@ -179,12 +179,12 @@ class SeedRings(Metered):
 
 
 def stacked_program(task: Task) -> Any:
-    """`advance(seed, state, memory, lane, going, round, rounds, steps_left, until_return)`.
+    """`compute_rounds(seed, state, memory, lane, going, round, rounds, steps_left, until_return)`.
 
     All but `lane`, `rounds` and `until_return` are of each ring [N, ...]; see `fused_program`.
     """
 
-    def advance(
+    def compute_rounds(
         seed: Array,
         state: State,
         memory: Tree,
@@ -206,7 +206,7 @@ def stacked_program(task: Task) -> Any:
         most = fused.max_rounds_per_call(task._replace(lanes=len(seed) * task.lanes))
         return fused.repeat_rounds(one, state, memory, most, *limits, going=going)
 
-    return advance
+    return compute_rounds
 
 
 class SeedProxy(InlineProxy):

@@ -50,7 +50,7 @@ def run_rounds(
     ring.meter.mark("driver", STARTING)
     while not is_finished(ring, limits):
         started = time.monotonic()
-        reports = advance(ring, limits, n)
+        reports = run_next_rounds(ring, limits, n)
         spent = time.monotonic() - started
         # before any of them is reported: the ring is past them all, and must not be saved
         stop_if_not_finite(reports, advice)
@@ -59,7 +59,7 @@ def run_rounds(
         n = at_a_time or next_pace(n, spent, fused.max_rounds_per_call(ring.task))
 
 
-def advance(ring: Ring, limits: Limits, rounds: int) -> list[Report]:
+def run_next_rounds(ring: Ring, limits: Limits, rounds: int) -> list[Report]:
     """The next round, or up to `rounds` of them in one call where the ring is fused."""
     if ring.plan.free and ring.free is None:
         ring.free = AsyncLoop(ring)
@@ -67,7 +67,7 @@ def advance(ring: Ring, limits: Limits, rounds: int) -> list[Report]:
         reports = [ring.free.next_report()]
     else:
         reports = run_fused_rounds(ring, limits, rounds) if ring.fused else [run_round(ring)]
-    ring.backend.settled()
+    ring.backend.after_round()
     ring.take_baseline()
     ring.meter.mark("driver", PYTHON if ring.lowering.in_driver else ROUNDS)
     return reports
@@ -107,7 +107,7 @@ def run_fused_rounds(ring: Ring, limits: Limits, rounds: int) -> list[Report]:
     """Up to `rounds` rounds in one program."""
     left = min(limits.steps - ring.steps, 2**31 - 1)
     until = limits.until_return
-    call = ring.policy[0].advance(ring.recent, ring.round, rounds, left, until)
+    call = ring.policy[0].compute_rounds(ring.recent, ring.round, rounds, left, until)
     return collect_fused_reports(ring, *ring.backend.get([call])[0])
 
 

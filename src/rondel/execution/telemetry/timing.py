@@ -152,7 +152,7 @@ class Metered:
     def meter(self) -> Meter:
         return Meter()
 
-    def metered(self) -> TimingReport:
+    def timing_report(self) -> TimingReport:
         """Where its time went."""
         return self.meter.report()
 

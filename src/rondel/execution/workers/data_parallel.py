@@ -38,12 +38,12 @@ def data_parallel_programs(task: Task, copies: int) -> Programs:
         part = lax.axis_index("copy"), copies
         others = Peers(part, part, lanes=gather_lanes, exchange=exchange)
         mine = jax.tree.map(lambda x: x[0], memory)
-        advance = fused.fused_program(task, others)
-        state, mine, reports, n = advance(seed, state, mine, *rest)
+        compute_rounds = fused.fused_program(task, others)
+        state, mine, reports, n = compute_rounds(seed, state, mine, *rest)
         return state, jax.tree.map(lambda x: x[None], mine), reports, n
 
     state = State(_SAME, _EVERY, _EVERY, _EVERY, _SAME)  # type: ignore[arg-type]
-    advance = jax.shard_map(
+    compute_rounds = jax.shard_map(
         one_copy,
         mesh=mesh,
         in_specs=(_SAME, state, _EVERY, _EVERY, _SAME, _SAME, _SAME, _SAME),
@@ -66,7 +66,7 @@ def data_parallel_programs(task: Task, copies: int) -> Programs:
 
     return one._replace(
         init_memory=jax.jit(init_memory),
-        advance=jax.jit(advance, donate_argnums=2),
+        compute_rounds=jax.jit(compute_rounds, donate_argnums=2),
         place=place,
         export=export,
         load=load,

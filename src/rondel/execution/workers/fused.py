@@ -29,13 +29,13 @@ def max_rounds_per_call(task: Task) -> int:
 
 
 def fused_program(task: Task, others: Peers = ALONE) -> Any:
-    """`advance(seed, state, memory, lane, round, rounds, steps_left, until_return)`.
+    """`compute_rounds(seed, state, memory, lane, round, rounds, steps_left, until_return)`.
 
     It runs at most `rounds`, no more than `max_rounds_per_call`, and returns (state, memory,
     reports [max_rounds_per_call, ...], how many rounds it ran).
     """
 
-    def advance(
+    def compute_rounds(
         seed: Array, state: State, memory: Tree, lane: Array, round: Array, *limits: Array
     ) -> tuple[State, Tree, Round, Array]:
         def one(state: State, memory: Tree, i: Array) -> tuple[State, Tree, Round]:
@@ -43,7 +43,7 @@ def fused_program(task: Task, others: Peers = ALONE) -> Any:
 
         return repeat_rounds(one, state, memory, max_rounds_per_call(task), *limits)
 
-    return advance
+    return compute_rounds
 
 
 def repeat_rounds(

@@ -39,10 +39,10 @@ class EnvClients(NamedTuple):
     def groups(self) -> list[Group]:
         return [group for phase in self.phases for group in phase]
 
-    def reset(self, again: int) -> Step:
-        """Begin new episodes, different ones for each number `again`."""
+    def reset(self, episode: int) -> Step:
+        """Begin new episodes, different ones for each number `episode`."""
         for group in self.groups:
-            self.links[group.env].reset(group.first_lane, again)
+            self.links[group.env].reset(group.first_lane, episode)
         if self.here:
             self.meter.ran("env", "reset", SIMULATOR)  # the first also makes some of them
         steps = [self.links[group.env].take(group.first_lane) for group in self.groups]

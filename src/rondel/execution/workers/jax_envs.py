@@ -39,10 +39,10 @@ class JaxEnvs(Metered):
             self.close()
             raise
 
-    def reset(self, first_lane: int, again: int) -> Step:
+    def reset(self, first_lane: int, episode: int) -> Step:
         self._free(first_lane)
         lane = np.arange(first_lane, first_lane + self._groups[first_lane].lanes, dtype=np.int32)
-        self._states[first_lane], step = self._begin(self._seed, lane, again)
+        self._states[first_lane], step = self._begin(self._seed, lane, episode)
         return step
 
     def step(self, first_lane: int, action: Any) -> Step:

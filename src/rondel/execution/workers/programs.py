@@ -45,7 +45,7 @@ class Programs(NamedTuple):
     learning: Program
     absorb: Program
     update: Program
-    advance: Program
+    compute_rounds: Program
     # a state by name: put it on its devices; to and from what a checkpoint holds
     place: Callable[[str, Tree], Tree] = _as_it_is
     export: Callable[[str, Tree], Tree] = _as_it_is
@@ -82,5 +82,5 @@ def compile_programs(task: Task, lanes: int, part: Part = WHOLE) -> Programs:
         learning=jit_computed_leaves(algorithm.learning),
         absorb=jit_computed_leaves(algorithm.absorb),
         update=jax.jit(algorithm.update),
-        advance=jax.jit(fused_program(task), donate_argnums=2),
+        compute_rounds=jax.jit(fused_program(task), donate_argnums=2),
     )

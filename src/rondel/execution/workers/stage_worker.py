@@ -101,13 +101,13 @@ class StageWorker(Metered):
 
     # env and policy
 
-    def begin(self, again: int = 0) -> None:
-        """Begin an episode in every lane, a different one for each number `again`."""
+    def begin(self, episode: int = 0) -> None:
+        """Begin an episode in every lane, a different one for each number `episode`."""
         if self.links:
-            self.step = self._driven().reset(again)
+            self.step = self._driven().reset(episode)
         else:
             self._free_lanes()
-            env, step = self.programs.first_step(self.seed, self.lane, again)
+            env, step = self.programs.first_step(self.seed, self.lane, episode)
             place = self.programs.place
             self.env, self.step = place("env", env), place("step", step)
 
@@ -190,7 +190,7 @@ class StageWorker(Metered):
 
     # label and gradient
 
-    def know(self, variables: Tree) -> None:
+    def set_label_variables(self, variables: Tree) -> None:
         """Receive the variables that labels need from a learner elsewhere."""
         self._known = variables
 
@@ -227,7 +227,7 @@ class StageWorker(Metered):
         self.learner = self.programs.absorb(self.learner, concat_lanes(summaries))
         self._wait_for(self.learner)
         if self.labels:
-            self.know(self.learning())
+            self.set_label_variables(self.learning())
 
     def update(self, *contributions: GradientContribution) -> dict[str, Any]:
         """One optimiser step with the mean of all copies' gradients -> its metrics."""
@@ -254,12 +254,12 @@ class StageWorker(Metered):
 
     # all stages over a traceable environment together
 
-    def advance(
+    def compute_rounds(
         self, recent: RecentEpisodes, round: int, rounds: int, steps_left: int, until_return: float
     ) -> tuple[RecentEpisodes, list[Round]]:
         """Run up to `rounds` rounds in one program, up to a limit; see `fused`."""
         state = State(self.learner, self.env, self.step, self.lanes, recent)
-        state, self.memory, reports, n = self.programs.advance(
+        state, self.memory, reports, n = self.programs.compute_rounds(
             self.seed, state, self.memory, self.lane, round, rounds, steps_left, until_return
         )
         self.learner, self.env, self.step, self.lanes, recent = state
@@ -299,10 +299,10 @@ class StageWorker(Metered):
         fits = sum(x.nbytes for x in jax.tree.leaves(parts)) <= most_bytes
         return fits, parts if fits else {}
 
-    def take_over(self, parts: dict[str, Tree], again: int) -> None:
+    def take_over(self, parts: dict[str, Tree], episode: int) -> None:
         """Restore a snapshot of `keep`. Environments that can't be saved begin new episodes."""
         if "policy" in self.stages:
-            self.begin(again)
+            self.begin(episode)
             if not keeps_state(self.task.env):
                 parts.pop("step", None)
         self.restore(parts)
@@ -314,9 +314,9 @@ class StageWorker(Metered):
         if self._hosted is not None:
             self._hosted.record(recorder)
 
-    def begin_again(self, again: int) -> None:
+    def begin_again(self, episode: int) -> None:
         """Begin new episodes, to which the last rows of the lanes do not lead."""
-        self.begin(again)
+        self.begin(episode)
         self._forget_tail()
 
     def _forget_tail(self) -> None:

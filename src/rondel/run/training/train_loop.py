@@ -24,9 +24,9 @@ from rondel.execution.loop.rounds import Report
 from rondel.execution.loop.sync_loop import (
     Limits,
     NotFinite,
-    advance,
     is_finished,
     next_pace,
+    run_next_rounds,
     stop_if_not_finite,
 )
 from rondel.execution.telemetry.timing import STARTING
@@ -220,9 +220,9 @@ def run_rounds(
         began = time.monotonic()
         with compile_notice(each[0], first, say):
             if rings:
-                reports = rings.run_rounds(each, going, [one.limits for one in runs], rounds)
+                reports = rings.run_next_rounds(each, going, [one.limits for one in runs], rounds)
             else:
-                reports = {0: advance(each[0], runs[0].limits, rounds)}
+                reports = {0: run_next_rounds(each[0], runs[0].limits, rounds)}
         rounds = next_pace(rounds, time.monotonic() - began, capacity)
         if any(1 in one.pauses for one in runs):
             rounds = 1  # a round in which every lane resets has no steps to pause at

@@ -128,9 +128,9 @@ class Processes:
     def _start(self, unit: list[ProcessProxy]) -> None:
         assert self._launcher is not None
         self._launcher.start(unit)
-        self.recovery.tell(ev.Started, [copy.index for copy in unit])
+        self.recovery.report(ev.Started, [copy.index for copy in unit])
         for copy in unit:
-            self.recovery.tell(ev.Arrived, copy.index, copy.full_name)
+            self.recovery.report(ev.Arrived, copy.index, copy.full_name)
             self._by_fd[copy.channel.fileno()] = copy
             self._poll.register(copy.channel.fileno(), select.POLLIN)
 
@@ -154,7 +154,7 @@ class Processes:
             # noted before it is sent: an interrupt in between must not lose it
             sent[self._number], copy.lent[self._number] = asked, lent
             unsent.popleft()
-            self.recovery.tell(ev.Sent, copy.index, asked.request)
+            self.recovery.report(ev.Sent, copy.index, asked.request)
             try:
                 copy.channel.send(Call(self._number, asked.request.name, args, done_with))
             except Gone:
@@ -195,7 +195,7 @@ class Processes:
             self._take_in(patience)
             if time.monotonic() - self._looked > patience:
                 stopped = [copy.index for copy in self._copies if is_stopped(copy.pid)]
-                self.recovery.tell(ev.Looked, stopped)
+                self.recovery.report(ev.Looked, stopped)
                 self._looked = time.monotonic()
 
     def _take_in(self, seconds: float) -> None:
@@ -223,7 +223,7 @@ class Processes:
         error = unpack(answer.failure)
         if not isinstance(error, Lost | Unresponsive):  # the user's own
             self._end(error)
-        self.recovery.tell(ev.Missed, copy.index, str(error), isinstance(error, Unresponsive))
+        self.recovery.report(ev.Missed, copy.index, str(error), isinstance(error, Unresponsive))
 
     def _hear(self, copy: ProcessProxy, answer: Answer) -> None:
         copy.timings = answer.seen or copy.timings
@@ -231,7 +231,7 @@ class Processes:
         again = asked.promises is None
         counts = not (again or asked.request is KEEP)
         nbytes = sum(n for message in answer.results for _, n in message.places) if counts else 0
-        self.recovery.tell(ev.Replied, copy.index, asked.request, again, nbytes, answer.seconds)
+        self.recovery.report(ev.Replied, copy.index, asked.request, again, nbytes, answer.seconds)
         assert self._arena is not None
         self._arena.free(copy.lent.pop(answer.number))
         if asked.promises is None:
@@ -240,8 +240,8 @@ class Processes:
         for promise, message in zip(asked.promises, answer.results, strict=True):
             promise.keep(message)
 
-    def settled(self, now: bool = False) -> None:
-        self.recovery.tell(ev.RoundEnded, now)
+    def after_round(self, now: bool = False) -> None:
+        self.recovery.report(ev.RoundEnded, now)
         asked = self.recovery.snapshots
         if asked and all(_is_there(state) for _, _, state in asked):
             self.recovery.keep_snapshots([self._value(flag) for _, flag, _ in asked])
@@ -266,7 +266,7 @@ class Processes:
         unit = [asked.end.copy, *self.state.unit(asked.end.copy)]
         actions = [crash_record.read(self._copies[i].page) for i in unit]
         end = asked.end._replace(action=next(filter(None, actions), ""))
-        self.recovery.tell(ev.Died, (end,))
+        self.recovery.report(ev.Died, (end,))
 
     def _find_cause(self, asked: ev.FindCause) -> None:
         """A copy failed because another one is gone: wait a moment for news of that one."""
@@ -278,7 +278,7 @@ class Processes:
                     self._take_in_from(self._by_fd[fd])
                     if self.state.restarted != restarted:
                         return
-        self.recovery.tell(lambda now: asked.missed._replace(time=now, searched=True))
+        self.recovery.report(lambda now: asked.missed._replace(time=now, searched=True))
 
     def _restart(self, asked: ev.Restart) -> None:
         unit = [self._copies[i] for i in asked.copies]

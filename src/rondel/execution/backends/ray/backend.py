@@ -189,10 +189,10 @@ class Ray:
     # snapshots
 
     @in_sentences
-    def settled(self, now: bool = False) -> None:
+    def after_round(self, now: bool = False) -> None:
         self.liveness.look()
         self._must_wait = False
-        self.recovery.tell(ev.RoundEnded, now)
+        self.recovery.report(ev.RoundEnded, now)
         asked = self.recovery.snapshots
         states = [state for _, _, state in asked]
         if not states or not all(state.call.over for state in states):
@@ -211,7 +211,7 @@ class Ray:
             needed = [promise for made in older if (promise := made())]
             bring_here([*states, *needed], self._deadline)
         except RayError:  # lost on their way, or late: logs still have all of it
-            self.recovery.tell(ev.SnapshotsFailed)
+            self.recovery.report(ev.SnapshotsFailed)
             return
         self.recovery.keep_snapshots(flags, time.monotonic() - began)
 
@@ -262,7 +262,7 @@ class Ray:
             elif missed:
                 i, failure = missed[0]
                 late = isinstance(failure, Unresponsive)
-                self.recovery.tell(ev.Missed, i, str(failure), late)
+                self.recovery.report(ev.Missed, i, str(failure), late)
             else:
                 self._search(str(lost[0]), wanted)
         finally:
@@ -272,7 +272,7 @@ class Ray:
         """Report deaths; what the dead were doing is only known once others are in their place."""
         states = self.recovery.state.copies
         before = {end.copy: (states[end.copy].name, len(states[end.copy].deaths)) for end in ends}
-        self.recovery.tell(ev.Died, tuple(ends))
+        self.recovery.report(ev.Died, tuple(ends))
         for i, (name, death) in before.items():
             if len(states[i].deaths) > death:
                 self._explain(i, name, death)
@@ -283,13 +283,13 @@ class Ray:
         ended = [remains for remains in unit if remains.ended]
         hung = [remains for remains in unit if remains.action and not killed]
         for remains in (*ended, *hung)[:1]:
-            self.recovery.tell(ev.Explained, i, name, death, remains.action, remains.ended)
+            self.recovery.report(ev.Explained, i, name, death, remains.action, remains.ended)
 
     def _find_cause(self, asked: ev.FindCause) -> None:
         if dead := self.driver.find_dead():
             self._died([dead])
         else:
-            self.recovery.tell(lambda now: asked.missed._replace(time=now, searched=True))
+            self.recovery.report(lambda now: asked.missed._replace(time=now, searched=True))
 
     def _search(self, sentence: str, wanted: Sequence[Promise]) -> None:
         """Calls missed a result: find out who is dead, or who can make it again."""
@@ -302,7 +302,7 @@ class Ray:
             if makers:
                 self._died([ev.End(copy.index, how, killed=True) for copy in makers])
         else:
-            self.recovery.tell(ev.NobodyDied, sentence)
+            self.recovery.report(ev.NobodyDied, sentence)
             self.driver.send_again(lost_with([], self.driver.copies, self._failed))
 
     def _turn_away(self, asked: ev.TurnAway) -> None:

@@ -112,7 +112,7 @@ class RayDriver:
             self.settle_answered(copy)
         opened = [copy for copy in self.copies if copy.open]
         waiting = [c.index for c in opened if not all(i.over for i in c.open[0].inputs)]
-        self.recovery.tell(ev.Looked, (), waiting)
+        self.recovery.report(ev.Looked, (), waiting)
         self._looked = time.monotonic()
 
     def values(self, wanted: Sequence[Promise]) -> list[Any]:
@@ -178,7 +178,7 @@ class RayDriver:
         made = []
         for copy in copies:
             options = copy.options | (AS_BORROWER if copy.borrows else {})
-            copy.be(worker.options(**options).remote(where))
+            copy.attach(worker.options(**options).remote(where))
             made += copy.ask(MAKE, copy.name, copy.last, like_here, *copy.packed)
         return made
 
@@ -190,7 +190,7 @@ class RayDriver:
             self.homeless |= gone
             for copy in together:
                 copy.open.clear()
-            self.recovery.tell(ev.Started, [copy.index for copy in together])
+            self.recovery.report(ev.Started, [copy.index for copy in together])
             try:
                 self._start_once(together)
                 return
@@ -203,7 +203,7 @@ class RayDriver:
             if late:
                 copy = next((copy for copy in together if copy.open), copy)
                 how = f"was not there within {self.recovery.state.timeouts.first:g} s"
-            self.recovery.tell(ev.StartFailed, copy.index, how, late, str(failure))
+            self.recovery.report(ev.StartFailed, copy.index, how, late, str(failure))
             for copy in ids.values():
                 ray.kill(copy.actor)
 
@@ -211,7 +211,7 @@ class RayDriver:
         made = self._begin_somewhere(copies)
         for copy, arrived in zip(copies, self._fetch(made), strict=True):
             copy.arrive(arrived)
-            self.recovery.tell(ev.Arrived, copy.index, str(copy))
+            self.recovery.report(ev.Arrived, copy.index, str(copy))
         if has_separate_envs(self.plan):
             self._connect(copies)
 
@@ -229,7 +229,7 @@ class RayDriver:
             for copy in again:
                 ray.kill(copy.actor)
                 copy.open.clear()
-            self.recovery.tell(ev.Started, [copy.index for copy in again])
+            self.recovery.report(ev.Started, [copy.index for copy in again])
             asked |= zip(again, self.begin(again), strict=True)
             if len(over) == len(refs):
                 break
@@ -314,7 +314,7 @@ class RayDriver:
             if call in copy.open:  # the first of those that a living copy has not answered
                 copy.turn = Turn(copy.turn.epoch + 1, call.number)
                 copy.open = deque(c for c in copy.open if c not in lost)
-                self.recovery.tell(ev.Withdrawn, copy.index, len(copy.open))
+                self.recovery.report(ev.Withdrawn, copy.index, len(copy.open))
             if not call.asked.request.starts:
                 copy.dispatch(call.asked)
 

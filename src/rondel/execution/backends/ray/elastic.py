@@ -46,7 +46,7 @@ class ElasticRange:
         for slot, state in zip(self.slots, self._states, strict=True):
             if state.coming and slot.arrival is not None and not slot.open:
                 slot.arrive(ray.get(slot.arrival.ref))
-                self._driver.recovery.tell(ev.Arrived, slot.index, str(slot))
+                self._driver.recovery.report(ev.Arrived, slot.index, str(slot))
         now, states = time.monotonic(), self._states
         return {i for i in self._reservation.open() if states[i].may_come_at <= now}
 
@@ -72,8 +72,8 @@ class ElasticRange:
         """Start a copy with its last state, without waiting for it."""
         slot, recovery = self.slots[copy], self._driver.recovery
         slot.borrows = False
-        recovery.tell(ev.Started, [slot.index])
-        recovery.tell(ev.Coming, slot.index)
+        recovery.report(ev.Started, [slot.index])
+        recovery.report(ev.Coming, slot.index)
         slot.arrival = self._driver.begin([slot])[0]
         if slot.log.base is None:
             slot.begin()
@@ -84,13 +84,13 @@ class ElasticRange:
     @in_sentences
     def move(self, copies: Sequence[int]) -> None:
         """Move borrowers to nodes that have resources for them."""
-        self._driver.recovery.tell(ev.Moved, tuple(self.slots[i].index for i in copies))
+        self._driver.recovery.report(ev.Moved, tuple(self.slots[i].index for i in copies))
 
     @in_sentences
     def go(self, copy: int) -> None:
         """End a copy and keep its state."""
         slot = self.slots[copy]
-        self._driver.recovery.tell(ev.Left, slot.index)
+        self._driver.recovery.report(ev.Left, slot.index)
         actor, slot.actor = slot.actor, None
         closing = actor.close.remote()
         closed, _ = ray.wait([closing], timeout=_GRACE)

@@ -50,7 +50,7 @@ class RayProxy(Copy):
             return self.name
         return f"{self.name} (process {self.process} on {self.address})"
 
-    def be(self, actor: Any) -> None:
+    def attach(self, actor: Any) -> None:
         """From now on it is in this actor."""
         self.actor, self.turn, self._methods = actor, Turn(0, 0), {}
         self._made, self._timings = 0, b""
@@ -89,7 +89,7 @@ class RayProxy(Copy):
         for promise, ref in zip(promises, refs, strict=True):
             promise.call, promise.ref = call, ref
         self.open.append(call)
-        self.driver.recovery.tell(ev.Sent, self.index, asked.request)
+        self.driver.recovery.report(ev.Sent, self.index, asked.request)
 
     def can_make(self, promise: Promise) -> bool:
         """Would replaying its log make this result again?"""
@@ -105,6 +105,6 @@ class RayProxy(Copy):
             asked, again = earlier.asked, earlier.asked.promises is None
             self.log.note(asked)
             earlier.end()
-            tell = self.driver.recovery.tell
-            tell(ev.Replied, self.index, asked.request, again, nbytes, receipt.keeping)
+            answered = (self.index, asked.request, again, nbytes, receipt.keeping)
+            self.driver.recovery.report(ev.Replied, *answered)
             nbytes = 0

@@ -52,7 +52,7 @@ class Recovery:
         self._asked: list[tuple[Any, Any, Any]] = []  # copies, with promises of flag and state
         self._number = -1  # of these snapshots
 
-    def tell(self, kind: Callable[..., ev.Event], *what: Any, **more: Any) -> None:
+    def report(self, kind: Callable[..., ev.Event], *what: Any, **more: Any) -> None:
         """Something has happened just now: obey what the state says to it."""
         for instruction in self.state.handle(kind(time.monotonic(), *what, **more)):
             if isinstance(instruction, ev.Warn):
@@ -90,7 +90,7 @@ class Recovery:
                 copy.log.give_up()
                 too_large.append(copy.index)
         self._asked = []
-        self.tell(ev.SnapshotsTaken, too_large, seconds)
+        self.report(ev.SnapshotsTaken, too_large, seconds)
 
     def forget(self) -> None:
         """The run is closed: promises and copies hold each other."""

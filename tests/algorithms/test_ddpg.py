@@ -115,6 +115,22 @@ def test_targets_look_at_noisy_actions():
     assert differs.mean() > 0.5  # not all: a critic may be flat somewhere
 
 
+def test_the_noise_of_targets_has_its_deviation_and_its_bound():
+    config = td3.Config(hidden=(), target_noise=0.2, target_noise_clip=0.5)
+    model = ddpg.model_for(SPEC, config.network, config.hidden, config.critics)
+    policy = jax.tree.map(jnp.zeros_like, model.policy.init(random.key(0)))  # always the middle
+    noise = ddpg.next_actions(config, model, policy, jnp.zeros((4000, 2)), random.key(1))
+    assert float(noise.std()) == pytest.approx(0.2, rel=0.05)
+    assert float(jnp.abs(noise).max()) == pytest.approx(0.5)
+
+
+def test_the_importance_exponent_grows_to_1():
+    algorithm, state = build("apex-ddpg", importance_start=0.4, importance_steps=1000)
+    for steps, exponent in ((0, 0.4), (500, 0.7), (1000, 1.0)):
+        known = algorithm.learning(state._replace(steps=jnp.int32(steps)))
+        assert float(known.importance) == pytest.approx(exponent)
+
+
 def test_the_policy_and_the_targets_move_every_other_time():
     algorithm, state = build("td3", target_rate=0.25)
     batch = a_batch()

@@ -135,6 +135,26 @@ def test_appo_with_a_target_that_is_the_policy_is_impala(stream):
     close(grads, other.gradient(state.params, rounds, None)[0])
 
 
+def test_appo_standardises_its_advantages(stream):
+    alone = {"epochs": 1, "minibatches": 1, "clip": 1e6, "entropy_cost": 0.0, "value_cost": 0.0}
+    algorithm, state = build(appo, **alone)
+    rounds = batch(algorithm, state.params, acted(algorithm, state.params, stream))
+    grads = algorithm.gradient(appo.Variables(state.params, state.params), rounds, None)[0]
+    config = appo.Config(**SMALL | alone)
+    model, dist = impala.make_networks(config, SPEC)
+    rounds = impala.time_first(rounds)
+    valid = np.asarray(rounds.valid)
+    judged = impala.judge(model, dist, state.params, rounds)
+    advantage = np.asarray(impala.corrected(config, judged, rounds).advantage)
+    z = (advantage - advantage[valid].mean()) / advantage[valid].std()
+
+    def loss(params):  # of the plain policy gradient: nothing is clipped, no ratio differs from 1
+        log_prob = impala.judge(model, dist, params, rounds).log_prob
+        return -jnp.where(valid, z * log_prob, 0.0).sum() / valid.sum()
+
+    close(grads["policy"], jax.grad(loss)(state.params)["policy"], rtol=1e-3)
+
+
 def test_appo_has_its_targets_from_the_target(stream):
     """Its value loss is that of the target's V-trace, whatever the policy that learns is."""
     algorithm, state = pair()

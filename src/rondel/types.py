@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = "jax.Array"
 Tree: TypeAlias = Any
+WINDOW = 100  # finished episodes that a mean return is of
 
 
 class EnvSpec(NamedTuple):

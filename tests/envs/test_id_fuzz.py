@@ -57,8 +57,8 @@ def test_any_text_makes_an_environment_or_gets_a_sentence(effort):
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ("gymnasium:..os:CartPole-v1", "must be the name of a module"),
-        ("gymnasium:a b:CartPole-v1", "must be the name of a module"),
+        ("gymnasium:..os:CartPole-v1", "must name a module"),
+        ("gymnasium:a b:CartPole-v1", "must name a module"),
         ("gymnasium:CartPole-v1?id=1", "multiple values"),
         ("gymnasium:CartPole-v1?speed=1", "unexpected keyword argument 'speed'"),
     ],

@@ -100,7 +100,7 @@ def test_a_goal_that_was_met_is_said_on_resume(tmp_path: Path) -> None:
     rondel.train(
         "ppo", "CartPole-v1", steps=9_000, until_return=1.0, out=tmp_path, eval_episodes=0, **PPO
     )
-    with pytest.raises(RondelError, match="another until_return"):
+    with pytest.raises(RondelError, match="another --until-return"):
         rondel.resume(tmp_path, steps=20_000)
 
 

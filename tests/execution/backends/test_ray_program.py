@@ -369,7 +369,7 @@ def test_errors_of_ray_are_sentences(cluster: Any) -> None:
             raise error
 
     with pytest.raises(
-        Lost, match=r"^Ray failed: System error: it broke. `rondel resume FOLDER` goes on from"
+        Lost, match=r"^Ray failed: System error: it broke. To continue: `rondel resume FOLDER`"
     ):
         Backend().fail(ray.exceptions.RaySystemError("it broke.\nand more"))
     with pytest.raises(FileNotFoundError):  # the user's own

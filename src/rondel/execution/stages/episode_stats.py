@@ -8,9 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rondel.execution.stages.rows import Outcome
-from rondel.types import Array
-
-WINDOW = 100
+from rondel.types import WINDOW, Array
 
 
 class RecentEpisodes(NamedTuple):

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rondel.execution.stages.episode_stats import WINDOW
 from rondel.run.display.utilisation import Utilisation
+from rondel.types import WINDOW
 
 ROW = ("round", "steps", "episodes", "seconds", "steps_per_second", "return_mean", "length_mean")
 

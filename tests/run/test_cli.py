@@ -247,8 +247,10 @@ def test_a_whole_number_may_have_an_exponent(
         return SimpleNamespace(result={})
 
     monkeypatch.setattr("rondel.train", train, raising=False)
-    main.main(["train", "ppo", "CartPole-v1", "--steps", steps, "--hidden", "1e1", "64"])
-    assert (asked["steps"], asked["hidden"]) == (100_000, (10, 64))
+    main.main(
+        ["train", "ppo", "CartPole-v1", "--steps", steps, "--out", "1e5", "--hidden", "1e1", "64"]
+    )
+    assert (asked["steps"], asked["hidden"], asked["out"]) == (100_000, (10, 64), "1e5")
 
 
 def test_help_shows_plain_types_and_no_default_of_none(capsys: pytest.CaptureFixture[str]) -> None:

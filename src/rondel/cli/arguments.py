@@ -20,7 +20,7 @@ from rondel.errors import RondelError
 from rondel.formatting import closest_words
 
 _CONFIG = (tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes)
-_WITH_EXPONENT = re.compile(r"(?<![\w.])\d+(\.\d+)?e\+?\d\d?(?![\w.])")
+_WITH_EXPONENT = re.compile(r"\d+(\.\d+)?e\+?\d\d?$")
 _ELSEWHERE = dict(  # names that other libraries use, and Rondel's
     pair.split("=")
     for pair in """
@@ -34,10 +34,7 @@ _REFUSALS = (
     (r"Error parsing (\S+): .*(?:float:|FLOAT) .*'(.*)'", "{0} must be a number, got {1!r}."),
     (r"Error parsing (\S+): .*arguments: \[(.*)\]", "{0} can't be {1}. {see}"),
     (r"Missing value for argument '(\S+)'", "{0} needs a value."),
-    (
-        r"invalid choice '(.*)' for argument '(.*)'. .*of \((.*)\)",
-        "{1} must be one of {2}, got {0!r}.",
-    ),
+    (r"invalid choice '(.*)' for argument '(.*)'.*\((.*)\)", "{1} must be one of {2}, got {0!r}."),
     (r"Missing from (.*): (\S+) ", "`{0}` needs {1}. {see}"),
     (r"Unrecognized options: (-[^\s,]+)", "There is no option {0}. {meant}"),
     (r"Unrecognized options: ([^\s,]+)", "`rondel {command}` takes no {0!r}. {see}"),
@@ -54,12 +51,21 @@ def parse(kind: Any, words: list[str], command: str) -> Any:
         if not ended.code:
             print(_without_none(shown.getvalue()), end="")
             raise
-    written_out = [
-        _WITH_EXPONENT.sub(lambda found: f"{float(found[0]):.0f}", word) for word in words
-    ]
-    if written_out != words:
+    said = refused.getvalue()
+    if (written_out := _written_out(words, said)) != words:
         return parse(kind, written_out, command)
-    raise RondelError(_sentence(refused.getvalue(), [*_names(kind)], command)) from None
+    raise RondelError(_sentence(said, [*_names(kind)], command)) from None
+
+
+def _written_out(words: list[str], said: str) -> list[str]:
+    """The words with 1e5 as 100000, behind the option that was refused."""
+    flag, written = "", list(words)
+    for i, word in enumerate(words):
+        option, _, value = word.partition("=")
+        flag = option if word.startswith("--") else flag
+        if f"Error parsing {flag}:" in said and (number := _WITH_EXPONENT.match(value or word)):
+            written[i] = word.replace(number[0], f"{float(number[0]):.0f}")
+    return written
 
 
 def _sentence(said: str, options: list[str], command: str) -> str:

@@ -395,7 +395,7 @@ def test_the_log_has_copies_that_come_and_go_and_a_bound() -> None:
         "env can't answer requests that wait for lost results",
         "Results are lost: x -> try again",
         "Snapshots were lost on their way to the driver",
-        "policy (process 7) was in step(3): crashed",
+        "policy (process 7) crashed in step(3)",
     ]
     for t in range(300):
         after(machine, [Arrived(t, t % 2, "one")])

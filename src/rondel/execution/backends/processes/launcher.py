@@ -108,11 +108,8 @@ class Launcher:
 
     def close(self, seconds: float) -> None:
         """Give all processes `seconds` to end by themselves, then kill them."""
-        fork_servers, self.fork_servers, self._old = (
-            [*self.fork_servers.values(), *self._old],
-            {},
-            [],
-        )
+        fork_servers = [*self.fork_servers.values(), *self._old]
+        self.fork_servers, self._old = {}, []
         self._started = set()
         end = time.monotonic() + seconds
         for fork_server in fork_servers:

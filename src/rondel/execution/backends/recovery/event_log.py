@@ -14,6 +14,7 @@ from rondel.execution.backends.recovery import events as ev
 from rondel.execution.backends.recovery.policy import words
 
 _MOST = 200  # notes: the newest
+_FREQUENT, _USUAL = {ev.Sent, ev.Replied, ev.RoundEnded}, {ev.Looked, ev.SnapshotsTaken}
 _HAPPENED: dict[type, str] = {
     ev.Withdrawn: "{copy} can't answer requests that wait for lost results",
     ev.Looked: "No answer came for a while",
@@ -23,7 +24,7 @@ _HAPPENED: dict[type, str] = {
     ev.Started: "Started {copies}",
     ev.StartFailed: "{copy} {how}",
     ev.Arrived: "{name} is there",
-    ev.Explained: "{name} was in {action}: {how}",
+    ev.Explained: "{name} {how}{action}",
     ev.Coming: "{copy} is coming",
     ev.Left: "{copy} has left",
     ev.Moved: "There is room again for {copies}",
@@ -51,9 +52,8 @@ class EventLog:
         self, event: ev.Event, instructions: Sequence[ev.Instruction], names: Iterable[str]
     ) -> None:
         """Keep an event, unless it is one of the frequent ones."""
-        usual = isinstance(event, ev.Looked | ev.SnapshotsTaken) and not instructions
-        if isinstance(event, ev.Sent | ev.Replied | ev.RoundEnded) or (
-            usual and not getattr(event, "too_large", ())
+        if type(event) in _FREQUENT or (
+            type(event) in _USUAL and not instructions and not getattr(event, "too_large", ())
         ):
             return
         names, searches = [*names], (ev.FindCause, ev.Inspect)
@@ -82,6 +82,8 @@ def _in_words(said: Any, template: str, names: Sequence[str]) -> str:
                 return "; ".join(f"{names[end.copy]} {words(end)}" for end in value)
             case "copies" | "too_large":  # without their processes, which are about to be others
                 return ", ".join(names[i].partition(" (")[0] for i in value)
-        return str(value)
+            case "action":
+                return f" in {value}" if value else ""
+        return str(value) or "ended"
 
     return template.format(**{name: field(name, value) for name, value in said._asdict().items()})

@@ -216,9 +216,8 @@ class RecoveryState:
         """Seconds to wait before a copy starts again, or the end of the run."""
         copy = self.copies[end.copy]
         unit = [self.copies[i] for i in self.unit(end.copy)]
-        copy.deaths.append(
-            policy.Death(end.how, end.killed, end.action, any(c.progress for c in unit))
-        )
+        progress = any(c.progress for c in unit)
+        copy.deaths.append(policy.Death(end.how, end.killed, end.action, progress))
         may = self.restarts if any(c.worked for c in unit) else min(self.restarts, policy.AT_START)
         large = [member.name for member in unit if member.too_large]
         verdict = policy.decide(copy.deaths, 0 if large else may)
@@ -268,11 +267,9 @@ class RecoveryState:
         how = event.how or death.how
         copy.deaths[event.death] = death._replace(how=how, killed=False, action=event.action)
         verdict = policy.decide(copy.deaths[: event.death + 1], self.restarts)
-        return (
-            None
-            if isinstance(verdict, policy.Restart)
-            else [ev.GiveUp(f"{event.name} {verdict.reason}")]
-        )
+        if isinstance(verdict, policy.Restart):
+            return None
+        return [ev.GiveUp(f"{event.name} {verdict.reason}")]
 
     # copies of a range
 
